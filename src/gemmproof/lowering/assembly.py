@@ -122,7 +122,7 @@ def _skip_scales(body: str) -> list[tuple[tuple[int, ...], str, str]]:
 
 
 def _split_type(text: str) -> tuple[tuple[int, ...], str, str]:
-    """The shape, the format and the layout of `tensor<128x32xf16, #blocked>`."""
+    """Return the shape, the format and the layout of `tensor<128x32xf16, #blocked>`."""
     match = _TENSOR.match(text)
     if match is None:
         return (), "", ""
@@ -251,7 +251,7 @@ def _count_bytes(suffix: str) -> int:
 
 
 def list_kinds(assembly: AmdAssembly) -> Iterator[str]:
-    """The names of matrix instructions that were not recognised."""
+    """Yield the names of matrix instructions that were not recognised."""
     yield from sorted({x.name for x in assembly.products if x.unit == UNKNOWN})
 
 
@@ -302,13 +302,13 @@ def read_cubin(binary: bytes, kernel: str) -> CubinFacts:
 
 
 def _list_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at + 4 <= len(data):
-        form, name, size = struct.unpack_from("<BBH", data, at)
-        at += 4
+    offset = 0
+    while offset + 4 <= len(data):
+        form, name, size = struct.unpack_from("<BBH", data, offset)
+        offset += 4
         if form == _BYTES_FOLLOW:
-            yield name, data[at : at + size]
-            at += size
+            yield name, data[offset : offset + size]
+            offset += size
 
 
 def _product(value: bytes) -> int:

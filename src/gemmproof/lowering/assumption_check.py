@@ -34,7 +34,7 @@ from gemmproof.worker.processes import die_with_parent, group_of, memory_of_grou
 from gemmproof.worker.supervisor import Clock
 
 # -- separate process ----------------------------------------------------------------------------
-TICK = 0.01  # seconds between two looks at a child
+TICK = 0.01  # seconds between two polls of a child
 BEAT = 0.5  # and between two heartbeats
 
 Compiler = Callable[[CapturedLaunch, Path], list[CompiledDot]]

@@ -453,7 +453,7 @@ def _compare_one(
         names = " ".join(x.name for x in instructions if x.unit == UNKNOWN)
         return Comparison(NOT_KNOWN, f"{shown}: {names} is not recognised")
     results = [(compare_instruction(predicted, x, dot), x) for x in instructions]
-    # with several dots on a line, an instruction may belong to any of them
+    # an instruction of a line with several dots may be of any of them; else it is this dot's
     is_only = dot.kinds == 1 and len({(x.tile, x.formats) for x in models}) == 1
     wrong = [aspects for (aspects, _), _ in results if aspects]
     differs: tuple[str, ...] = ()
@@ -475,7 +475,7 @@ def _compare_one(
 def _list_products(dot: CompiledDot) -> list[DotInstruction]:
     """List the multiplying instructions of a line: those of the tensor cores if there are any.
 
-    An integer multiply-add in addition to them computes an address.
+    An integer multiply-add next to them computes an address.
     """
     instructions = [x for lowering in dot.lowerings for x in lowering.instructions]
     cores = [x for x in instructions if x.unit != FMA and (x.unit != UNKNOWN or x.name)]

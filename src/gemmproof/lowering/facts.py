@@ -266,8 +266,8 @@ def _list_unrecognised(dots: tuple[DotLowering, ...]) -> tuple[str, ...]:
     for dot in dots:
         for instruction in dot.instructions:
             if instruction.unit == UNKNOWN:
-                what = instruction.name or "no instruction that multiplies, of this dot"
-                lines.append(f"{dot.where or 'line unknown'}: {what}")
+                label = instruction.name or "no instruction that multiplies, of this dot"
+                lines.append(f"{dot.where or 'line unknown'}: {label}")
             elif instruction.unit != FMA and (
                 instruction.shape is None or not instruction.a or not instruction.accumulator
             ):

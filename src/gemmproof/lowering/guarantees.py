@@ -70,8 +70,8 @@ class PlannedLaunch:
 class LaunchPlan:
     """Every launch that compiles to different code, once, and the `calls` that make them.
 
-    A call is the numbers of its launches, if none of M, N and K is 1 or 0. `lacks` has a line for
-    each thing that is not compiled.
+    A call is the numbers of its launches; only cases whose M, N and K all exceed 1 have one.
+    `lacks` has a line for each thing that is not compiled.
     """
 
     launches: tuple[PlannedLaunch, ...] = ()
@@ -79,7 +79,7 @@ class LaunchPlan:
     lacks: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return asdict(self)
 
     @staticmethod
@@ -103,7 +103,7 @@ class LaunchAssessment:
     has_dot: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         findings = [finding.to_dict() for finding in self.findings]
         return {**asdict(self), "findings": findings}
 
@@ -142,13 +142,13 @@ def explain_no_core(dot: DotLowering, gpu: str) -> str:
         return f"Triton makes fused multiply-adds of every dot on {gpu}"
     if GPUS[gpu].is_amd:
         return _explain_no_mfma(dot, gpu)
-    known = {name for core in GPUS[gpu].cores for name in core.formats}
-    if not known or dot.asked[0] != dot.asked[1]:
+    formats = {name for core in GPUS[gpu].cores for name in core.formats}
+    if not formats or dot.asked[0] != dot.asked[1]:
         return ""
     if dot.asked[0] == "f32":
         return "fp32 ieee has no tensor core" if dot.precision == "ieee" else ""
     name = _NAMES.get(dot.asked[0], "")
-    return f"{name} has no tensor core on {gpu}" if name and name not in known else ""
+    return f"{name} has no tensor core on {gpu}" if name and name not in formats else ""
 
 
 def _explain_no_mfma(dot: DotLowering, gpu: str) -> str:
@@ -207,7 +207,7 @@ COLUMNS = "column"  # the other common layout of b
 
 def list_cases(contract: Contract, dtype: str) -> Iterator[Case]:
     """Yield the cases of one format whose launches are compiled, the usual one first."""
-    seen: set[Case] = set()
+    yielded: set[Case] = set()
     sizes = []
     for sides in (USUAL, ODD, None, FEW_ROWS, WHOLE):
         # with a side that is long by contract the others may be too large for a case
@@ -217,8 +217,8 @@ def list_cases(contract: Contract, dtype: str) -> Iterator[Case]:
     simplest, columns = contract.layout_names[0], COLUMNS in contract.layout_names
     plain = [sized.with_layout("a", simplest).with_layout("b", simplest) for sized in sizes]
     for case in (*plain, *([plain[0].with_layout("b", COLUMNS)] if columns else ())):
-        if case not in seen and is_admitted(case, contract):
-            seen.add(case)
+        if case not in yielded and is_admitted(case, contract):
+            yielded.add(case)
             yield case
 
 
@@ -360,7 +360,7 @@ def _assess_refusal(
         return LaunchAssessment(unknown=unknown)
     del unknown[FITS]
     where = error.where
-    # an assembler counts other lines
+    # an assembler's lines are not those of the source
     in_source = where is not None and Path(where.file).is_file()
     location = (planned.file, _line_of(planned))
     if where is not None and in_source:
@@ -479,11 +479,11 @@ class ReadLaunch:
         """List the accumulator layouts of the dots on a line, in the optimised IR."""
         return [x.layouts[2] for x in self.laid if _show(x.place) == where]
 
-    def _is_hidden(self, laid: IrDot) -> bool:
+    def _is_hidden(self, ir_dot: IrDot) -> bool:
         """Return whether a dot has no tensor core, although the others of its line have."""
-        line_dots = [dot for dot in self.dots if dot.where == _show(laid.place)]
+        line_dots = [dot for dot in self.dots if dot.where == _show(ir_dot.place)]
         have_cores = all({x.unit for x in dot.instructions} - {FMA, UNKNOWN} for dot in line_dots)
-        return bool(line_dots) and have_cores and laid.layouts[2].startswith("blocked")
+        return bool(line_dots) and have_cores and ir_dot.layouts[2].startswith("blocked")
 
     def list_spills(self) -> Iterator[Finding]:
         """Yield a finding if more bytes per thread are spilled than guaranteed."""
@@ -505,7 +505,7 @@ class ReadLaunch:
         yield _find(self.planned, SPILLS, "spilled", self._kernel, got, expected, reason)
 
     def list_large(self) -> Iterator[Finding]:
-        """Yield the resources of a block beyond those of the GPU."""
+        """Yield a finding for each need of a block beyond the GPU's limit."""
         for need, has, unit in list_excess(self.resources, GPUS[self.planned.gpu]):
             yield self._find_large(need, has, unit)
 

@@ -145,8 +145,8 @@ def _require_promotion(options: argparse.Namespace, formats: Iterable[str]) -> N
         raise ValueError(f"{name} for sums of fp16, expected it for those of fp32 alone")
     for gpu in options.gpus or [DEFAULT]:
         if GPUS[gpu].core("wgmma") is None:
-            known = " or ".join(x.name for x in GPUS.values() if x.core("wgmma"))
-            raise ValueError(f"{name} for {gpu}, expected it for {known} alone, which has wgmma")
+            gpus = " or ".join(x.name for x in GPUS.values() if x.core("wgmma"))
+            raise ValueError(f"{name} for {gpu}, expected it for {gpus} alone, which has wgmma")
     if value > most:
         raise ValueError(f"{name}, expected at most K = {most}")
 

@@ -121,7 +121,7 @@ def _take(piece: str, location: Place, program: PtxProgram) -> None:
         else:
             break
     if not rest or rest.startswith("."):
-        # the head of a function ends with its opening brace, after which comes a statement
+        # the head of a function ends with its opening brace, and a statement follows
         head, brace, body = rest.rpartition("{")
         if brace and (".entry" in head or ".func" in head):
             _take(body, location, program)
@@ -162,7 +162,7 @@ class Values:
         self._global_constants = self._find_global_constants()
 
     def at(self, statement: PtxStatement, register: str) -> Constant:
-        """Return the constant in a register when a statement begins, or None for others."""
+        """Return the constant in a register when a statement begins, or None if it has none."""
         writers = self._writers.get(register, [])
         before = bisect_left(writers, statement.number, key=lambda x: x.number)
         block = self._starts[bisect_right(self._starts, statement.number) - 1]
@@ -176,19 +176,19 @@ class Values:
 
     def _find_global_constants(self) -> dict[str, Constant]:
         """Return the registers that every writer sets to the same constant."""
-        known: dict[str, Constant] = {}
+        constants: dict[str, Constant] = {}
         waiting = {n for n, writers in self._writers.items() if all(map(_moves_constant, writers))}
         changed = True
         while changed:
             changed = False
             for name in sorted(waiting):
                 sources = {x.operands[1] for x in self._writers[name]}
-                values = {known.get(s) if s[0] == "%" else _read_constant(s) for s in sources}
+                values = {constants.get(s) if s[0] == "%" else _read_constant(s) for s in sources}
                 if len(values) == 1 and (value := values.pop()) is not None:
-                    known[name] = value
+                    constants[name] = value
                     waiting.discard(name)
                     changed = True
-        return known
+        return constants
 
 
 def _moves_constant(statement: PtxStatement) -> bool:
@@ -375,7 +375,7 @@ def _read_tcgen05(statement: PtxStatement, values: Values) -> CoreInstruction:
 
 
 def _read_descriptor(kind: str, bits: int) -> tuple[tuple[int, int, int], tuple[str, str, str]]:
-    """Shape, and the formats of a, b and the accumulator, of an instruction descriptor.
+    """Read the shape, and the formats of a, b and the accumulator, from a descriptor.
 
     Bits 4-5 are the format of d, 7-9 of a, 10-12 of b, 17-22 are n / 8, 24-28 are m / 16.
     """
@@ -429,7 +429,7 @@ _PASSED_ON = ("mov", "mul", "cvt", "shl", "or")
 def find_promotion(
     program: PtxProgram, dot: Sequence[CoreInstruction], cores: Sequence[CoreInstruction]
 ) -> tuple[int, int | None]:
-    """Return the additions that promote one dot's sums, and the longest such sum.
+    """Return the number of additions that promote one dot's sums, and the longest such sum.
 
     `cores` are all instructions of the program. The additions are those of a thread to other sums;
     the longest sum is in elements of k, with those that another dot handed to it. 0 and None if
@@ -462,7 +462,7 @@ def _innermost(loops: list[tuple[int, int]], number: int) -> tuple[int, int] | N
 
 
 def _find_additions(body: list[PtxStatement], dot: Sequence[CoreInstruction]) -> set[int]:
-    """Return the numbers of statements that add a result, also moved or scaled."""
+    """Return the numbers of statements that add a dot's result, also moved or scaled."""
     registers = {register for x in dot for register in x.result if register.startswith("%")}
     if any(x.unit == "tcgen05" for x in dot):  # its results are read from tensor memory
         reads = (x for x in body if x.words[:2] == ("tcgen05", "ld"))

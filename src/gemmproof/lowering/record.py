@@ -169,10 +169,10 @@ def read_dot(data: Mapping[str, Any]) -> DotLowering:
 
 def _make(kind: Any, data: Mapping[str, Any], tuples: tuple[str, ...]) -> Any:
     """Make a record from plain data, in which JSON turned tuples into lists."""
-    given = {f.name: data[f.name] for f in fields(kind)}
+    values = {f.name: data[f.name] for f in fields(kind)}
     for name in tuples:
-        given[name] = None if given[name] is None else tuple(given[name])
-    return kind(**given)
+        values[name] = None if values[name] is None else tuple(values[name])
+    return kind(**values)
 
 
 def document(name: str, lowerings: list[LoweredLaunch], failures: list[str]) -> dict[str, Any]:

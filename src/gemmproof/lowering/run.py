@@ -43,7 +43,7 @@ class LoweredTarget:
 def lower(
     request: Request, gpus: Sequence[str], limits: Limits, follow: Follow, jobs: int = 1
 ) -> list[LoweredTarget]:
-    """Compile the launches of the request's kernel on each GPU; return them in its order."""
+    """Compile the launches of the request's kernel on each GPU, with a result per GPU in order."""
 
     def lower_one(gpu: str) -> LoweredTarget:
         with follow(gpu) as listener:

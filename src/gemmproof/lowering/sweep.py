@@ -115,7 +115,8 @@ def find_variants(
 ) -> list[Variant]:
     """Return the launches of a case, and those that a change of it or of an argument makes.
 
-    `notes` gets a line on each change that the wrapper does not take or that launches others.
+    `notes` gets a line on each change that the wrapper rejects or that alters the number of
+    launches.
     """
     bases = join_launches(capture(case))
     variants = {(i, *base.key): Variant(base, i) for i, base in enumerate(bases)}

@@ -50,7 +50,7 @@ def tabulate(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
 
 
 def describe_needs(launch: LoweredLaunch) -> tuple[str, ...]:
-    """Return operand sources, registers, spills, shared memory, yes if it fits, and loads."""
+    """Return the cells of operand sources, registers, spills, shared memory, fit, and loads."""
     needs = launch.resources
     assert needs is not None
     instructions = [x for dot in launch.dots for x in dot.instructions]

@@ -157,7 +157,7 @@ def _lines_of(node: ast.AST, source: SourceFile) -> set[int]:
 
 
 def _first_line(function: ast.AST) -> int:
-    """Return the first line of a function in its code object's sense, decorators included."""
+    """Return the first line of a function as in its code object, decorators included."""
     assert isinstance(function, Function)
     decorators = getattr(function, "decorator_list", [])
     return min(part.lineno for part in (function, *decorators))

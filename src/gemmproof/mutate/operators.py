@@ -532,7 +532,7 @@ def _accumulates(call: ast.Call, name: str) -> bool:
 
 
 def _find_half(scope: Surroundings) -> str:
-    """Return fp16 as this file names it: by the module that its dots come from."""
+    """Return this file's name of fp16: by the module that its dots come from."""
     for node in ast.walk(scope.function):
         if is_called(node, "dot") and isinstance(node.func, ast.Attribute):
             return f"{scope.source.segment(node.func.value)}.float16"

@@ -36,9 +36,9 @@ class Judgement:
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Judgement:
         """Rebuild the judgement that `to_dict` gave."""
-        own = ("outcome", "why", "by", "case")
-        mutant = {name: x for name, x in data.items() if name not in own}
-        return Judgement(mutant, **{name: data.get(name, "") for name in own})
+        names = ("outcome", "why", "by", "case")
+        mutant = {name: x for name, x in data.items() if name not in names}
+        return Judgement(mutant, **{name: data.get(name, "") for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Score:
 
     @property
     def least(self) -> float | None:
-        """The score if all that show no difference survived."""
+        """The score if mutants that show no difference count as survivors."""
         counts = self.counts
         decided = counts[KILLED] + counts[SURVIVED] + counts[UNSEEN]
         return counts[KILLED] / decided if decided else None
@@ -109,7 +109,7 @@ class Baseline:
 
     @staticmethod
     def read(path: str) -> Baseline:
-        """Read a record. Raises ValueError, in one line, if it is none of this command."""
+        """Read a record. Raises ValueError, in one line, if it is not one of this command."""
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
             if data["schema"] != MUTANTS_SCHEMA:

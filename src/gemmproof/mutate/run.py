@@ -167,31 +167,31 @@ def judge_mutant(
     return conclude(mutant.to_dict(), worker, request.name)
 
 
-def conclude(known: dict[str, Any], worker: WorkerExit, name: str) -> Judgement:
-    """Return the outcome that a worker's events amount to, for the `known` fields of a mutant."""
+def conclude(mutant: dict[str, Any], worker: WorkerExit, name: str) -> Judgement:
+    """Return the outcome that a worker's events amount to, for the fields of a `mutant`."""
     verdict = worker.events.get("mutated", {"fate": "", "why": "", "proved": ""})
     fate, reason = verdict["fate"], verdict["why"]
     if fate in (EQUIVALENT, INVALID):
-        return Judgement(known, fate, reason)
+        return Judgement(mutant, fate, reason)
     if "error" in worker.events and not worker.cases:
-        return Judgement(known, INVALID, str(worker.events["error"]["message"]))
+        return Judgement(mutant, INVALID, str(worker.events["error"]["message"]))
     report = make_report(worker, name)
     if report.verdict == "fail":
         first, _ = list_by_cause(report.findings)[0]
-        return Judgement(known, KILLED, first.message, first.property, first.case.to_json())
+        return Judgement(mutant, KILLED, first.message, first.property, first.case.to_json())
     if report.verdict != "pass":
-        return Judgement(known, UNJUDGED, report.note or worker.how)
+        return Judgement(mutant, UNJUDGED, report.note or worker.how)
     if fate == "other bits":
-        return Judgement(known, SURVIVED, f"first other bits: {reason}")
+        return Judgement(mutant, SURVIVED, f"first other bits: {reason}")
     if fate in ("other accesses", "same") and verdict["proved"]:
         return Judgement(
-            known, EQUIVALENT, f"proved right for {verdict['proved']}, with the same bits"
+            mutant, EQUIVALENT, f"proved right for {verdict['proved']}, with the same bits"
         )
     if fate == "same":
-        return Judgement(known, UNSEEN, f"the same accesses and bits {_describe_paths(report)}")
+        return Judgement(mutant, UNSEEN, f"the same accesses and bits {_describe_paths(report)}")
     if fate == "other accesses":
-        return Judgement(known, SURVIVED, f"the same bits, first other accesses: {reason}")
-    return Judgement(known, SURVIVED, f"not compared with the original: {worker.how}")
+        return Judgement(mutant, SURVIVED, f"the same bits, first other accesses: {reason}")
+    return Judgement(mutant, SURVIVED, f"not compared with the original: {worker.how}")
 
 
 def _describe_paths(report: Report) -> str:

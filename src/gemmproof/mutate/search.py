@@ -119,7 +119,7 @@ def _load_backends(context: Any) -> None:
 
 # -- digest --------------------------------------------------------------------------------------
 def digest(observation: Observation) -> tuple[str, str]:
-    """Return digests of the results of every call, and of the elements that the first touches.
+    """Return digests of every call's results, and of the operand elements that the first touches.
 
     The observation is a traced one. The program that touches an element, the number of accesses and
     the tile are ignored, and so is the wrapper's own memory: they are how a kernel works, not its
@@ -235,8 +235,8 @@ class Search:
         if finding.property != COMPILES:
             return False
         usual = self.judge(probe(self.kernel.contract, finding.case.dtype))
-        own = [x for case, x in self.judged.items() if case.dtype == usual.case.dtype]
-        return not any(x.launches and x.raised is None for x in own)
+        results = [x for case, x in self.judged.items() if case.dtype == usual.case.dtype]
+        return not any(x.launches and x.raised is None for x in results)
 
     def _draw(self, dtype: str, examples: int, attempt: ProofAttempt) -> Iterator[Case]:
         rng = random.Random(f"{self.seed} {dtype}")

@@ -62,7 +62,7 @@ class SourceFile:
         return first, self._starts[node.end_lineno - 1] + node.end_col_offset
 
     def outer_span(self, node: ast.AST) -> tuple[int, int]:
-        """Return the same with the brackets that enclose it alone."""
+        """Return the span with the brackets that enclose the node alone."""
         start, end = self.span(node)
         while True:
             before, after = self.data[:start].rstrip(), self.data[end:]
@@ -96,11 +96,11 @@ class SourceFile:
         return self.data.count(b"\n", 0, offset) + 1
 
     def replace(self, node: ast.AST, text: str) -> Edit:
-        """Return the edit that replaces a node by a text."""
+        """Return the edit that replaces a node with a text."""
         return Edit(*self.span(node), text)
 
     def replace_outer(self, node: ast.AST, text: str) -> Edit:
-        """Return the same for a node with the brackets that enclose it alone."""
+        """Return the edit that also replaces the brackets that enclose the node alone."""
         return Edit(*self.outer_span(node), text)
 
     def drop_argument(self, argument: ast.AST) -> Edit:
@@ -156,7 +156,7 @@ class Mutant:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields that a record has of it."""
+        """Return the fields for a record."""
         return {
             "key": self.key,
             "file": self.shown,
