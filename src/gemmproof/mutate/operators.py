@@ -22,7 +22,7 @@ _OTHERS = {"m": "nk", "n": "mk", "k": "mn"}
 class Surroundings:
     """The file and the function that a node is in.
 
-    `compiled`: whether Triton compiles it; `makes_grid`: whether it is called to make a grid.
+    `compiled`: whether Triton compiles it; `makes_grid`: whether the function makes a grid.
     """
 
     source: SourceFile
