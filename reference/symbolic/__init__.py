@@ -1,1 +1,1 @@
-"""Kernels over symbols: what they address, for every size, and what a solver can say of it."""
+"""Kernels over symbols: what they address, for every size, and what a solver can prove of it."""

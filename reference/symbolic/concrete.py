@@ -26,19 +26,19 @@ Shape = tuple[int, ...]
 
 
 class Undetermined(Exception):
-    """What a call does is not known from its formulas; the message says why."""
+    """An effect of a call that its formulas do not determine; the message says why."""
 
 
 class OtherPath(Exception):
-    """A path is not taken with these sizes."""
+    """The path is not taken with these sizes."""
 
 
 @dataclass(slots=True)
 class IterationSpace:
     """The values that atoms have within a block of `rank` axes, as arrays that broadcast.
 
-    `axes` are the sizes of the array's axes from the last one; `when` says which of its places are
-    there: a trip that a program does not run is not.
+    `axes` are the sizes of the array's axes from the last one; `when` marks the elements that
+    exist: a trip that a program does not run does not.
     """
 
     machine: Machine
@@ -52,7 +52,7 @@ class IterationSpace:
         return self.axes[::-1]
 
     def evaluate(self, what: Poly | Cond) -> Any:
-        """A term's or condition's values. Raises Undetermined."""
+        """Return the values of a term or condition. Raises Undetermined."""
         self._count(what)
         METER.trials += len(self.values)
         METER.trial_lanes += math.prod(self.axes)
@@ -62,27 +62,27 @@ class IterationSpace:
             raise Undetermined(f"{atom} has no value") from None
 
     def along(self, numbers: Any, position: int) -> Any:
-        """One number for each place along an axis, counted from the last."""
+        """Return one number for each index along an axis, counted from the last."""
         return np.asarray(numbers).reshape((-1,) + (1,) * position)
 
     def bind(self, atom: Atom, size: int, runs: Cond | None = None) -> IterationSpace:
-        """The same with an axis in front for the values 0 to size - 1 of an atom."""
+        """Return the same with a leading axis for the values 0 to size - 1 of an atom."""
         axes = (*self.axes, size)
         if math.prod(axes) > MOST_LANES:
             raise Undetermined("too many lanes")
         values = {**self.values, atom: self.along(np.arange(size), len(self.axes))}
-        made = replace(self, values=values, axes=axes, memo={})
+        space = replace(self, values=values, axes=axes, memo={})
         if runs is not None:
-            found = made.evaluate(runs)
+            active = space.evaluate(runs)
             flat = (size,) + (1,) * len(self.axes)
-            here = np.broadcast_to(found, np.broadcast_shapes(np.shape(found), flat))
+            here = np.broadcast_to(active, np.broadcast_shapes(np.shape(active), flat))
             if np.any(here[1:] > here[:-1]):  # a loop ends with the first trip that does not run
                 here = np.logical_and.accumulate(here, axis=0)
-            made.when = np.logical_and(here, self.when)
-        return made
+            space.when = np.logical_and(here, self.when)
+        return space
 
     def select(self, which: np.ndarray, rank: int) -> IterationSpace:
-        """The same for some of the programs, where blocks have so many axes."""
+        """Return the same for some of the programs, if blocks have so many axes."""
 
         def take(x: Any) -> Any:
             if np.ndim(x) <= rank or np.shape(x)[-1 - rank] == 1:
@@ -94,23 +94,23 @@ class IterationSpace:
         return replace(self, values=values, axes=axes, when=take(self.when), memo={})
 
     def run_trips(self, trip: Atom) -> IterationSpace:
-        """The same with an axis in front for every trip of a loop that some program runs."""
+        """Return the same with a leading axis for every trip of a loop that some program runs."""
         runs = self.machine.known.get(trip)
         if runs is None:
             raise Undetermined(f"{trip} of no known loop")
         size = 4
         while True:
-            made = self.bind(trip, size, runs)
-            if not np.any(made.when[-1]) or size > MOST_TRIPS:
+            space = self.bind(trip, size, runs)
+            if not np.any(space.when[-1]) or size > MOST_TRIPS:
                 break
             size *= 4
         if size > MOST_TRIPS:
             raise Undetermined("too many trips")
-        ran = np.any(made.when, axis=tuple(range(1, made.when.ndim)))
+        ran = np.any(space.when, axis=tuple(range(1, space.when.ndim)))
         return self.bind(trip, max(1, int(ran.sum())), runs)
 
     def _count(self, what: Poly | Cond) -> None:
-        """Give a value to the number of trips of each while loop that is spoken of."""
+        """Compute the number of trips of each while loop that a term or condition names."""
         counts = [x for x in walk(what) if x.kind == "symbol" and x.args[0] == "trips"]
         for count in reversed(counts):
             if count in self.values:
@@ -131,29 +131,29 @@ class IterationSpace:
 
 
 def make_lattice(machine: Machine, values: Values, programs: Any, shape: Shape) -> IterationSpace:
-    """The lattice of a block of a launch's programs, given as three lists of coordinates."""
-    made = IterationSpace(machine, dict(values), (*reversed(shape), len(programs[0])))
-    if math.prod(made.axes) > MOST_LANES:
+    """Return the lattice of a block of a launch's programs, given as three lists of coordinates."""
+    lattice = IterationSpace(machine, dict(values), (*reversed(shape), len(programs[0])))
+    if math.prod(lattice.axes) > MOST_LANES:
         raise Undetermined("too many lanes")
     for pid, at in zip(machine.pids, programs, strict=True):
         if pid.atom is not None:
-            made.values[pid.atom] = made.along(at, len(shape))
+            lattice.values[pid.atom] = lattice.along(at, len(shape))
     for axis, n in enumerate(shape):
         if n > 1:
-            index = made.along(np.arange(n), len(shape) - 1 - axis)
-            made.values[Atom("symbol", LANE, axis, n, is_natural=True, most=n - 1)] = index
-    return made
+            index = lattice.along(np.arange(n), len(shape) - 1 - axis)
+            lattice.values[Atom("symbol", LANE, axis, n, is_natural=True, most=n - 1)] = index
+    return lattice
 
 
 def run_loops(lattice: IterationSpace, trips: Iterable[Atom]) -> IterationSpace:
-    """The lattice within loops, from the outermost."""
+    """Return the lattice within loops, from the outermost."""
     for trip in trips:
         lattice = lattice.run_trips(trip)
     return lattice
 
 
 # -- numbers -------------------------------------------------------------------------------------
-# what an access reads of its tensor: numbers and whether they are undefined, at these elements
+# the numbers that an access reads at elements of its tensor, and whether they are undefined
 Read = Callable[[Access, np.ndarray], tuple[np.ndarray, np.ndarray]]
 Number = tuple[Any, Any]
 
@@ -172,12 +172,12 @@ _COMPUTED: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Computes what data are within a lattice; `read` gives what memory holds."""
+    """Computes the values of data within a lattice; `read` returns the contents of memory."""
 
     read: Read
 
     def of(self, data: Data, lattice: IterationSpace) -> Number:
-        """Numbers, and whether each depends on an undefined lane. Raises Undetermined."""
+        """Return numbers, and whether each depends on an undefined lane. Raises Undetermined."""
         match data.kind:
             case "number":
                 return _parse(data.word), False
@@ -216,7 +216,7 @@ class Numbers:
         return np.where(here, x, other[0]), np.where(here, bad, other[1])
 
     def _sum(self, inner: IterationSpace, x: Any, bad: Any) -> Number:
-        """The sum over the front axis of a lattice, of the places that are there."""
+        """Return the sum over the front axis of a lattice, of the elements that exist."""
         x, bad, when = (
             np.broadcast_to(part, _shape(inner, x, bad)) for part in (x, bad, inner.when)
         )
@@ -224,7 +224,7 @@ class Numbers:
 
 
 def _shape(inner: IterationSpace, *parts: Any) -> tuple[int, ...]:
-    """The shape of a sum's parts, axes that none of them has left 1 long but for the front."""
+    """Return the shape of a sum's parts, 1 along axes that none of them has, except the front."""
     shape = np.broadcast_shapes(*(np.shape(x) for x in (*parts, inner.when)))
     missing = len(inner.axes) - len(shape)
     return (inner.axes[-1], *((1,) * missing + shape)[1:])
@@ -232,8 +232,8 @@ def _shape(inner: IterationSpace, *parts: Any) -> tuple[int, ...]:
 
 def _join(compute: Callable[..., Any], parts: Sequence[Number]) -> Number:
     bad: Any = False
-    for _, one in parts:
-        bad = np.logical_or(bad, one)
+    for _, part_bad in parts:
+        bad = np.logical_or(bad, part_bad)
     if len(parts) == 1 and compute in (np.add, np.multiply):
         return parts[0][0], bad
     return compute(*(x for x, _ in parts)), bad
@@ -247,7 +247,7 @@ def _parse(word: str) -> float:
 
 
 def keep(x: Any, name: str) -> Any:
-    """Numbers that a type holds as they are. Raises Undetermined where it may not."""
+    """Return numbers that a type holds exactly. Raises Undetermined if it may not."""
     kind = DTYPES.get(name)
     fmt = FORMATS.get(kind.format) if kind is not None else None
     if kind is None or fmt is None:
@@ -269,9 +269,9 @@ Count = Callable[[Poly], int]
 
 @dataclass(slots=True)
 class Buffer:
-    """A memory's elements from its first one: numbers, which are not stored, which are undefined.
+    """A memory's elements from its first: numbers, which are not stored, which are undefined.
 
-    `unclear`: why its numbers are not known, "" while they are.
+    `unclear`: the reason why its numbers are not known, or "" if they are.
     """
 
     data: np.ndarray
@@ -281,14 +281,14 @@ class Buffer:
 
 
 def make_buffer(span: int, defined: bool) -> Buffer:
-    """A memory of so many elements. Raises Undetermined for one that is too large."""
+    """Return a memory of so many elements. Raises Undetermined if it is too large."""
     if span > MOST_ELEMENTS:
         raise Undetermined("a memory of too many elements")
     return Buffer(np.zeros(span), np.full(span, not defined), np.full(span, not defined))
 
 
 def place(view: Any, count: Count, own: bool = False) -> np.ndarray:
-    """The offsets of a view's elements from its memory's first, or those of its memory."""
+    """Return the offsets of a view's elements from its memory's first, or those of its memory."""
     shape = view.owner_shape if own else view.shape
     strides = view.owner_strides if own else view.strides
     sides = tuple(map(count, shape))
@@ -301,7 +301,7 @@ def place(view: Any, count: Count, own: bool = False) -> np.ndarray:
 
 
 def measure(memory: Any, count: Count) -> int:
-    """From a memory's first element to behind its last."""
+    """Return the distance from a memory's first element to one past its last."""
     shape, strides = (tuple(map(count, x)) for x in (memory.shape, memory.strides))
     if 0 in shape:
         return 0
@@ -318,13 +318,13 @@ class _Store:
 
     @property
     def programs(self) -> np.ndarray:
-        """The program of each place that touches memory."""
+        """The program of each element that touches memory."""
         axis = self.here.ndim - 1 - len(self.access.shape)
         return np.broadcast_to(self._count(axis, 1), self.here.shape)[self.here]
 
     @property
     def trips(self) -> np.ndarray:
-        """The trip of each place that touches memory."""
+        """The trip of each element that touches memory."""
         axis = self.here.ndim - 1 - len(self.access.shape)
         return np.broadcast_to(self._count(0, axis), self.here.shape)[self.here]
 
@@ -351,34 +351,34 @@ class Stores:
         return [x.access for x in self.found]
 
     def find_twice(self, storage: int, among: np.ndarray | None) -> Access | None:
-        """A store of an element that another program, or another lane, stores as well."""
+        """Return a store of an element that another program or lane stores too, or None."""
         if among is None:
             return None
         pairs = np.zeros(0, np.int64)
         most = max(int(x.lattice.shape[-1 - len(x.access.shape)]) for x in self.found)
-        for one in self.found:
-            if one.access.tensor.storage != storage or one.access.kind != "store":
+        for store in self.found:
+            if store.access.tensor.storage != storage or store.access.kind != "store":
                 continue
-            own = np.isin(one.at[one.here], among)
-            at, programs, trips = one.at[one.here][own], one.programs[own], one.trips[own]
-            mine = at * most + programs
-            if len(np.unique(mine * (int(trips.max(initial=0)) + 1) + trips)) < at.size:
-                return one.access
-            pairs = np.union1d(pairs, mine)
+            own = np.isin(store.at[store.here], among)
+            at, programs, trips = store.at[store.here][own], store.programs[own], store.trips[own]
+            keys = at * most + programs
+            if len(np.unique(keys * (int(trips.max(initial=0)) + 1) + trips)) < at.size:
+                return store.access
+            pairs = np.union1d(pairs, keys)
             if len(np.unique(pairs // most)) < pairs.size:
-                return one.access
+                return store.access
         return None
 
     def write(
         self, find: Callable[[Any], Buffer], numbers: Numbers
     ) -> Iterator[tuple[Access, Undetermined]]:
-        """Leave what is stored in the buffers; what is not known is handed on."""
+        """Write the stored values to the buffers; yield the accesses whose values are not known."""
         stored: dict[int, np.ndarray] = {}
-        for one in self.found:
-            access, at = one.access, one.at[one.here]
+        for store in self.found:
+            access, at = store.access, store.at[store.here]
             held = find(access.tensor)
             try:
-                x, bad = self._compute(one, numbers)
+                x, bad = self._compute(store, numbers)
                 if access.kind == "store":
                     before = stored.get(access.tensor.storage, at[:0])
                     if np.isin(at, before).any():
@@ -397,12 +397,14 @@ class Stores:
                 held.empty[at] = False
 
     @staticmethod
-    def _compute(one: _Store, numbers: Numbers) -> tuple[np.ndarray, np.ndarray]:
-        assert one.access.value is not None
-        rank = len(one.access.shape)
-        axis = one.here.ndim - 1 - rank
-        storing = np.flatnonzero(one.here.any(axis=(*range(axis), *range(axis + 1, one.here.ndim))))
-        here = np.take(one.here, storing, axis=axis)
-        x, bad = numbers.of(one.access.value, one.lattice.select(storing, rank))
+    def _compute(store: _Store, numbers: Numbers) -> tuple[np.ndarray, np.ndarray]:
+        assert store.access.value is not None
+        rank = len(store.access.shape)
+        axis = store.here.ndim - 1 - rank
+        storing = np.flatnonzero(
+            store.here.any(axis=(*range(axis), *range(axis + 1, store.here.ndim)))
+        )
+        here = np.take(store.here, storing, axis=axis)
+        x, bad = numbers.of(store.access.value, store.lattice.select(storing, rank))
         x, bad = (np.broadcast_to(part, here.shape)[here] for part in (x, bad))
         return x, bad

@@ -44,7 +44,7 @@ _KNOWN = (
 
 
 def calculate(call: TorchCall, find: Callable[[TensorView], Buffer], count: Count) -> None:
-    """Do what a call does. Raises Undetermined for one that is not known."""
+    """Execute a torch operation. Raises Undetermined if it is not known."""
     namespace, name, overload = (*call.name.split("."), "default")[:3]
     if namespace != "aten" or name not in _KNOWN or len(call.outputs) != 1:
         raise Undetermined("an operation that is not known")
@@ -70,8 +70,8 @@ def calculate(call: TorchCall, find: Callable[[TensorView], Buffer], count: Coun
     }
     if name in ("zeros", "ones", "full", "new_zeros"):
         kwargs["dtype"] = torch.float64
-    made = getattr(getattr(torch.ops.aten, name), overload)(*args, **kwargs).numpy()
-    held.data[at] = keep(np.asarray(made, np.float64), view.dtype)
+    result = getattr(getattr(torch.ops.aten, name), overload)(*args, **kwargs).numpy()
+    held.data[at] = keep(np.asarray(result, np.float64), view.dtype)
     held.bad[at] = undefined
     if not undefined:
         held.empty[at] = False
@@ -82,7 +82,7 @@ def calculate(call: TorchCall, find: Callable[[TensorView], Buffer], count: Coun
 # -- run -----------------------------------------------------------------------------------------
 MOST_PROGRAMS = 2048
 LAUNCH = "launch"
-# what can be seen: an offset or a number that does not fit, an address outside, a false hint or
+# violations: an offset or a number that does not fit, an address out of bounds, a false hint or
 # assumption, an element stored twice or never, one that depends on an undefined lane
 FIT, NARROW, STRAY, HINT, ASSUMED, TWICE, HOLE, UNDEFINED = (
     "fit", "narrow", "stray", "hint", "assumed", "twice", "hole", "undefined"
@@ -91,7 +91,7 @@ FIT, NARROW, STRAY, HINT, ASSUMED, TWICE, HOLE, UNDEFINED = (
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a call does wrong: its kind, what shows it, and where."""
+    """A violation by a call: its kind, its evidence, and where it is."""
 
     kind: str
     words: str
@@ -102,8 +102,8 @@ class Seen:
 class ConcreteRun:
     """One call of a wrapper on a path, with values for its symbols.
 
-    `contents` are the numbers of operands, by name. Of a grid with many programs the corners are
-    run, and the trial `is_partial`.
+    `contents` are the numbers of operands, by name. If a grid has many programs, its corners are
+    run, and the run `is_partial`.
     """
 
     path: Path
@@ -117,7 +117,7 @@ class ConcreteRun:
     unclear: str = ""
 
     def run(self) -> None:
-        """Follow the path. Raises OtherPath, or Undetermined where not even addresses are known."""
+        """Follow the path. Raises OtherPath, or Undetermined if not even addresses are known."""
         if not bool(evaluate_at(self.path.condition, self.values)):
             raise OtherPath
         for call in self.path.operations:
@@ -134,14 +134,14 @@ class ConcreteRun:
 
     @property
     def is_lost(self) -> bool:
-        """Whether something was seen behind which the formulas say nothing."""
+        """True if there was a violation after which the formulas do not apply."""
         return any(x.kind in (FIT, NARROW, STRAY) for x in self.sightings)
 
     def count(self, what: Poly) -> int:
         return int(evaluate_at(what, self.values))
 
-    def see(self, kind: str, words: str, where: Where | None) -> None:
-        self.sightings[Seen(kind, words, where)] = None
+    def see(self, kind: str, text: str, where: Where | None) -> None:
+        self.sightings[Seen(kind, text, where)] = None
 
     # -- launches --------------------------------------------------------------------------------
     def _launch(self, launch: TracedLaunch, machine: Machine) -> None:
@@ -168,7 +168,7 @@ class ConcreteRun:
             self._store(stores, machine.launch)
 
     def _require_arguments(self, launch: TracedLaunch) -> None:
-        """An argument that 32 bits do not hold is of another type, and its kernel another one."""
+        """Raise Undetermined for an argument beyond 32 bits, for which Triton specialises again."""
         for x in launch.arguments:
             if isinstance(x, Poly) and x.constant is None and not -(2**31) <= self.count(x) < 2**31:
                 raise Undetermined("an argument of more than 32 bits")
@@ -182,11 +182,11 @@ class ConcreteRun:
         return [np.array(x, np.int64) for x in reversed(list(zip(*at, strict=True)))]
 
     def _judge_claim(self, machine: Machine, claim: Claim, programs: Any) -> None:
-        """Whether a claim holds in every lane; what is not known of a hint is let be."""
+        """Record a claim that fails in some lane; ignore a hint that cannot be evaluated."""
         try:
             holds = self._holds(machine, claim, programs)
         except Undetermined:
-            if claim.kind == "fit":  # the formulas rest on it
+            if claim.kind == "fit":  # the formulas depend on it
                 raise
             return
         if not holds and claim.kind != "assert":
@@ -204,27 +204,27 @@ class ConcreteRun:
     def _judge_access(
         self, access: Access, lattice: IterationSpace
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Which places touch memory, and the elements from the memory's first."""
+        """Return which elements touch memory, and their offsets from the memory's first."""
         mask = _truth(lattice.evaluate(access.path)) & lattice.evaluate(access.mask) & lattice.when
         here = np.broadcast_to(mask, lattice.shape)
         offset = lattice.evaluate(access.term) + self.count(access.tensor.offset)
         at = np.broadcast_to(offset, lattice.shape)
-        words = f"{access.kind} of {access.tensor.name}"
+        text = f"{access.kind} of {access.tensor.name}"
         for step, cond in access.steps:
             inner = lattice
             for atom in {x for x in walk(step, cond) if x.args[0] == "earlier"}:
                 inner = inner.bind(atom, max(inner.axes[len(access.shape) + 1 :], default=1))
             wrong = ~_truth(inner.evaluate(fits(step, 32))) & inner.evaluate(cond) & here
             if np.any(wrong):
-                self.see(FIT, f"offset of the {words}", access.where)
+                self.see(FIT, f"offset of the {text}", access.where)
                 return here, at
         touched = at[here]
         if touched.size and not self._is_inside(access.tensor, touched):
-            self.see(STRAY, words, access.where)
+            self.see(STRAY, text, access.where)
         return here, at
 
     def _is_inside(self, tensor: TensorView, touched: np.ndarray) -> bool:
-        """Whether all are elements of an operand, or of what was allocated for another memory."""
+        """Return whether all are elements of an operand, or within another memory's allocation."""
         memory = tensor.memory
         if touched.min() < 0 or touched.max() >= measure(memory, self.count):
             return False
@@ -243,12 +243,12 @@ class ConcreteRun:
         if view.dtype != view.memory.dtype:
             raise Undetermined(f"{view.memory.dtype} read as {view.dtype}")
         if view.storage not in self.buffers:
-            made = make_buffer(measure(view.memory, self.count), view.defined)
+            buffer = make_buffer(measure(view.memory, self.count), view.defined)
             if view.name in self.contents and view.memory.is_operand:
-                made.data[place(view, self.count, own=True)] = self.contents[view.name]
+                buffer.data[place(view, self.count, own=True)] = self.contents[view.name]
             elif view.defined:
-                made.unclear = f"what {view.name} holds"
-            self.buffers[view.storage] = made
+                buffer.unclear = f"what {view.name} holds"
+            self.buffers[view.storage] = buffer
         return self.buffers[view.storage]
 
     def _store(self, stores: Stores, launch: int) -> None:
@@ -283,12 +283,12 @@ class ConcreteRun:
             for view in call.outputs:
                 self._forget(view, f"{call.name}: {why}")
 
-    def _forget(self, view: TensorView, why: str) -> None:
-        made = self.buffers.setdefault(view.storage, Buffer(*(np.zeros(0),) * 3))
-        made.unclear = made.unclear or why
+    def _forget(self, view: TensorView, reason: str) -> None:
+        buffer = self.buffers.setdefault(view.storage, Buffer(*(np.zeros(0),) * 3))
+        buffer.unclear = buffer.unclear or reason
 
     def read_result(self, view: TensorView) -> np.ndarray:
-        """The numbers of a result. Raises Undetermined where they are not known."""
+        """Return the numbers of a result. Raises Undetermined if they are not known."""
         held = self._buffer(view)
         if held.unclear:
             raise Undetermined(held.unclear)
@@ -308,7 +308,7 @@ class ConcreteRun:
 
 
 def evaluate_at(what: Poly | Cond, values: Mapping[Atom, int]) -> Any:
-    """A term of sizes alone. Raises Undetermined for one of others."""
+    """Return the value of a term of sizes alone. Raises Undetermined for other symbols."""
     try:
         return evaluate(what, values)
     except KeyError as atom:
@@ -320,12 +320,12 @@ def _truth(x: Any) -> Any:
 
 
 def _list_trips(machine: Machine, *conds: Cond) -> list[Atom]:
-    """The loops that conditions speak of, the outermost first."""
-    found: set[Atom] = set()
+    """Return the loops that conditions name, the outermost first."""
+    trips: set[Atom] = set()
     waiting = list(walk(*conds))
     while waiting:
         atom = waiting.pop()
-        if atom.kind == "symbol" and atom.args[0] == "trip" and atom not in found:
-            found.add(atom)
+        if atom.kind == "symbol" and atom.args[0] == "trip" and atom not in trips:
+            trips.add(atom)
             waiting += walk(machine.known.get(atom, le(0, term(0))))
-    return sorted(found, key=lambda x: x.number)
+    return sorted(trips, key=lambda x: x.number)

@@ -26,7 +26,7 @@ _SIGNS = {"floordiv": "//", "div": "//", "mod": "%", "rem": "%", "and": "&", "or
 
 
 class Namer:
-    """Words for terms: `names` are what polynomials are called, the first that fits is taken.
+    """Formats terms as text: `names` are those of polynomials, the first that fits is used.
 
     `numbers` are the names of coefficients.
     """
@@ -38,14 +38,14 @@ class Namer:
         self.numbers = dict(numbers or {})
 
     def say(self, what: Poly) -> str:
-        """A term in words."""
-        said = self.rewrite(what)
-        text = self._sum(said)
-        bare = said.atom is not None and text.startswith("(")
+        """Return a term as text."""
+        rewritten = self.rewrite(what)
+        text = self._sum(rewritten)
+        bare = rewritten.atom is not None and text.startswith("(")
         return text[1:-1] if bare else text
 
     def rewrite(self, what: Poly) -> Poly:
-        """The term with names in place of the terms that they stand for."""
+        """Return the term with names in place of the terms that they stand for."""
         for whole, name in self.names:
             factor = _divide(what, whole)
             if factor:
@@ -75,7 +75,7 @@ class Namer:
 
     # -- text ------------------------------------------------------------------------------------
     def judge(self, cond: Cond) -> str:
-        """A condition in words."""
+        """Return a condition as text."""
         return self._format_cond(self._cond(cond))
 
     def _format_cond(self, cond: Cond, inner: bool = False) -> str:
@@ -112,10 +112,10 @@ class Namer:
         return text.removeprefix("+ ") if text.startswith("+ ") else f"-{text[2:]}"
 
     def _product(self, monomial: tuple[Atom, ...], c: int) -> str:
-        words = [self._name(atom) for atom in monomial]
-        if c != 1 or not words:
-            words.append(self.numbers.get(c, str(c)) if words else str(c))
-        return " * ".join(words)
+        factors = [self._name(atom) for atom in monomial]
+        if c != 1 or not factors:
+            factors.append(self.numbers.get(c, str(c)) if factors else str(c))
+        return " * ".join(factors)
 
     def _name(self, atom: Atom) -> str:
         if atom.kind == "symbol":
@@ -164,7 +164,7 @@ def _leaf(atom: Atom) -> str:
 
 
 def _order(monomial: tuple[Atom, ...]) -> tuple[int, int]:
-    """Programs and names before lanes, lanes before numbers."""
+    """Return a sort key: programs and names before lanes, lanes before numbers."""
     if not monomial:
         return (3, 0)
     is_lane = any(x.kind == "symbol" and x.args[0] == "lane" for x in monomial)
@@ -172,7 +172,7 @@ def _order(monomial: tuple[Atom, ...]) -> tuple[int, int]:
 
 
 def _divide(what: Poly, whole: Poly) -> int:
-    """How often a term is part of another, 0 where it is not: each part by the same number."""
+    """Return how often a term is part of another, 0 if it is not: each part by the same number."""
     factor = 0
     for monomial, c in whole.terms.items():
         if not monomial:
@@ -187,14 +187,14 @@ def _divide(what: Poly, whole: Poly) -> int:
 
 
 def rank(whole: Poly) -> int:
-    """Larger for terms that say more: they are named first."""
+    """Return a key that is larger for terms that contain more: they are named first."""
     return sum(1 for _ in walk(whole)) + len(whole.terms)
 
 
 # -- repair --------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Python in the names of the source, and the condition that it is."""
+    """Python in the names of the source, and the condition that it expresses."""
 
     text: str
     cond: Cond
@@ -204,49 +204,50 @@ def spell_below(
     index: Poly, size: Poly, names: Mapping[str, Ints], constants: Mapping[str, int],
     shape: tuple[int, ...],
 ) -> Expression | None:  # fmt: skip
-    """`index < size`, None where the names do not say it.
+    """Return `index < size`, or None if the names cannot express it.
 
-    The expression is exact: what it adds to the index on one side, it adds to the size.
+    The expression is exact: what it adds to the index on one side, it adds to the size on the
+    other.
     """
-    found = []
+    candidates = []
     for text, value, cost in _list_blocks(index, names, shape):
         limit = spell(size - (index - value), names, constants)
         if limit is not None:
             cost += len(limit.split())
-            found.append((cost, Expression(f"({text} < {limit})", lt(index, size))))
-    return min(found, key=lambda x: (x[0], len(x[1].text)))[1] if found else None
+            candidates.append((cost, Expression(f"({text} < {limit})", lt(index, size))))
+    return min(candidates, key=lambda x: (x[0], len(x[1].text)))[1] if candidates else None
 
 
 def spell_natural(
     index: Poly, names: Mapping[str, Ints], constants: Mapping[str, int], shape: tuple[int, ...]
 ) -> Expression | None:
-    """`0 <= index`, None where the names do not say it."""
-    found = []
+    """Return `0 <= index`, or None if the names cannot express it."""
+    candidates = []
     for text, value, cost in _list_blocks(index, names, shape):
         limit = spell(value - index, names, constants)
         if limit is not None:
             cost += len(limit.split())
-            found.append((cost, Expression(f"({text} >= {limit})", le(0, index))))
-    return min(found, key=lambda x: (x[0], len(x[1].text)))[1] if found else None
+            candidates.append((cost, Expression(f"({text} >= {limit})", le(0, index))))
+    return min(candidates, key=lambda x: (x[0], len(x[1].text)))[1] if candidates else None
 
 
 def _list_blocks(
     index: Poly, names: Mapping[str, Ints], shape: tuple[int, ...]
 ) -> Iterator[tuple[str, Poly, int]]:
-    """Blocks that differ from the index by a number that all lanes share: text, value, cost."""
+    """Yield blocks that differ from the index by a number for all lanes: text, value, cost."""
     lanes = _lanes(index)
     for name, value in names.items():
         if not value.shape:
             continue
         for axis in range(len(shape)) if len(value.shape) == 1 else (None,):
-            placed = _place(value, axis, shape)
-            if placed is None or not lanes or _lanes(placed) != lanes:
+            block = _place(value, axis, shape)
+            if block is None or not lanes or _lanes(block) != lanes:
                 continue
-            rest = index - placed
+            rest = index - block
             if not _lanes(rest):
                 suffix = "" if axis is None else _suffix(axis, len(shape))
-                yield f"{name}{suffix}", placed, 0 if not rest.terms else 2
-    if len(lanes) == 1:  # no name has it: a range of its own
+                yield f"{name}{suffix}", block, 0 if not rest.terms else 2
+    if len(lanes) == 1:  # no name is bound to it: a new range
         (atom,) = lanes
         axis, size = atom.args[1], atom.args[2]
         if isinstance(axis, int) and not _lanes(index - term(atom)):
@@ -264,7 +265,7 @@ def _suffix(axis: int, rank_: int) -> str:
 
 
 def _place(value: Ints, axis: int | None, shape: tuple[int, ...]) -> Poly | None:
-    """A block's term on the axes of the access; None where it does not fit them."""
+    """Return a block's term on the axes of the access, or None if it does not fit them."""
     if axis is None:
         fits = len(value.shape) == len(shape) and all(
             n in (1, m) for n, m in zip(value.shape, shape, strict=True)
@@ -281,7 +282,7 @@ def _lanes(what: Poly) -> set[Atom]:
 
 
 def spell(what: Poly, names: Mapping[str, Ints], constants: Mapping[str, int]) -> str | None:
-    """A number of all lanes as an expression, None where the names do not say it."""
+    """Return a number for all lanes as an expression, or None if the names cannot express it."""
     if what.constant is not None:
         return str(what.constant)
     scalars = [(x.term, name) for name, x in names.items() if not x.shape]
@@ -290,30 +291,30 @@ def spell(what: Poly, names: Mapping[str, Ints], constants: Mapping[str, int]) -
             return name
     scalars.sort(key=lambda x: rank(x[0]), reverse=True)
     namer = Namer(scalars, unambiguous(constants))
-    said = namer.rewrite(what)
-    if not all(map(_is_spelled, walk(said))) or not all(map(_rounds_down, walk(what))):
+    rewritten = namer.rewrite(what)
+    if not all(map(_is_spelled, walk(rewritten))) or not all(map(_rounds_down, walk(what))):
         return None
     text = namer.say(what).replace("cdiv(", "tl.cdiv(")
     return f"({text})" if " % " in text or " // " in text else text
 
 
 def _is_spelled(atom: Atom) -> bool:
-    """Whether an atom is a name, or a quotient or remainder of names."""
+    """Return whether an atom is a name, or a quotient or remainder of names."""
     if atom.is_leaf:
         return atom.kind == "symbol" and atom.args[1:2] == ("a word",)
     return atom.kind in ("floordiv", "mod")
 
 
 def _rounds_down(atom: Atom) -> bool:
-    """Whether a division gives the same in a kernel, which rounds towards zero."""
+    """Return whether a division gives the same in a kernel, which rounds towards zero."""
     divides = atom.kind in ("floordiv", "mod")
     return not divides or all(x.is_natural for x in atom.args)
 
 
 def unambiguous(constants: Mapping[str, int]) -> dict[int, str]:
-    """The names of numbers that a single constant of the kernel has."""
-    found: dict[int, list[str]] = {}
+    """Return the names of numbers that only one constant of the kernel has."""
+    by_value: dict[int, list[str]] = {}
     for name, value in constants.items():
         if type(value) is int and value > 1:
-            found.setdefault(value, []).append(name)
-    return {value: names[0] for value, names in found.items() if len(names) == 1}
+            by_value.setdefault(value, []).append(name)
+    return {value: names[0] for value, names in by_value.items() if len(names) == 1}

@@ -26,7 +26,7 @@ LANE = "lane"
 
 
 def lane(axis: int, size: int) -> Poly:
-    """The lane of a block along an axis of so many lanes."""
+    """Return the lane of a block along an axis of so many lanes."""
     return (
         term(Atom("symbol", LANE, axis, size, is_natural=True, most=size - 1))
         if size > 1
@@ -35,7 +35,7 @@ def lane(axis: int, size: int) -> Poly:
 
 
 def define(atom: Atom) -> tuple[Cond, ...]:
-    """The conditions that hold of an atom because of what it is; it keeps them."""
+    """Return the conditions that define an atom; the atom caches them."""
     if atom.definition is None:
         atom.definition = tuple(_define(atom))
     return atom.definition
@@ -66,7 +66,7 @@ def _define(atom: Atom) -> Iterator[Cond]:
         (cond,) = atom.args
         yield le(x, 1)
         yield ~cond | eq(x, 1)
-        yield cond | le(x, 0)  # eq would say the condition again
+        yield cond | le(x, 0)  # eq would repeat the condition
     elif atom.kind == "and":
         for part in atom.args:
             if part.is_natural:
@@ -74,10 +74,10 @@ def _define(atom: Atom) -> Iterator[Cond]:
 
 
 def pin(atom: Atom) -> Iterator[Cond]:
-    """Conditions that hold of one value only, where they hold of any: the atom's own.
+    """Yield conditions that no value but the atom's own satisfies, if any does.
 
-    Of a quotient and a remainder by a positive divisor they are few; what else is known of these
-    follows.
+    For a quotient and a remainder by a positive divisor they are few; all else that is known of
+    these follows.
     """
     if atom.kind not in ("floordiv", "mod", "div", "rem"):
         yield from define(atom)
@@ -117,12 +117,12 @@ def _define_truncated(x: Poly, d: Poly) -> Iterator[Cond]:
 
 
 # -- questions -----------------------------------------------------------------------------------
-TRIED = (1, 2, 5, 17, 67, 160)  # sizes with which values are sought first
+TRIED = (1, 2, 5, 17, 67, 160)  # sizes at which values are searched first
 MOST_TRIED, MOST_NUMBERS = 2**16, 8  # of sizes that conditions name
 
 
 def is_said(goal: Cond, given: list[Cond]) -> bool:
-    """Whether one of the given conditions is the goal, or a stronger bound of the same term."""
+    """Return whether a given condition is the goal, or a stronger bound of the same term."""
     if goal in given:
         return True
     if goal.kind == "any":
@@ -140,7 +140,7 @@ def is_said(goal: Cond, given: list[Cond]) -> bool:
 
 
 def list_parts(conds: Iterable[Cond]) -> Iterator[Cond]:
-    """The conditions that hold together, one by one."""
+    """Yield the conditions of conjunctions one by one."""
     for cond in conds:
         if cond.kind == "all":
             yield from cond.parts
@@ -149,7 +149,7 @@ def list_parts(conds: Iterable[Cond]) -> Iterator[Cond]:
 
 
 def list_sizes(count: int, numbers: Iterable[int] = ()) -> Iterator[tuple[int, ...]]:
-    """Sizes to try: all alike, then one unlike the others, then with numbers that were named."""
+    """Yield sizes to try: all alike, then one unlike the others, then with the given numbers."""
     yield from ((n,) * count for n in TRIED if count)
     for usual, tried in ((1, TRIED), (67, TRIED), (1, tuple(numbers)), (67, tuple(numbers))):
         for axis in range(count):
@@ -159,17 +159,17 @@ def list_sizes(count: int, numbers: Iterable[int] = ()) -> Iterator[tuple[int, .
 
 
 def list_named(conds: Iterable[Cond]) -> list[int]:
-    """The numbers that conditions compare sums with, and their neighbours; the usual ones apart."""
-    found: dict[int, None] = {}
+    """Return the numbers that sums are compared with, and their neighbours, if beyond `TRIED`."""
+    sizes: dict[int, None] = {}
     for term_ in (x for cond in conds for x in list_terms(cond)):
         n = abs(term_.terms.get((), 0))
         if max(TRIED) < n < MOST_TRIED:
-            found |= dict.fromkeys((n, n + 1, n - 1))
-    return list(found)[:MOST_NUMBERS]
+            sizes |= dict.fromkeys((n, n + 1, n - 1))
+    return list(sizes)[:MOST_NUMBERS]
 
 
 def read_off(conds: Iterable[Cond]) -> Iterator[tuple[Atom, Poly]]:
-    """The symbols that conditions say are numbers."""
+    """Yield the symbols that conditions equate with numbers, and these."""
     for cond in conds:
         if cond.kind == "eq" and cond.term is not None and len(cond.term.terms) <= 2:
             named = [m for m in cond.term.terms if m]
@@ -180,30 +180,30 @@ def read_off(conds: Iterable[Cond]) -> Iterator[tuple[Atom, Poly]]:
 
 
 def find_products(conds: Iterable[Cond]) -> dict[Monomial, None]:
-    """The products of atoms that conditions speak of, in order: a set's differs from run to run."""
+    """Return the products of atoms in conditions, in order: that of a set differs between runs."""
     terms = (p for cond in conds for p in list_terms(cond))
     return {m: None for p in terms for m in p.terms if len(m) > 1}
 
 
 def find_positive(conds: Iterable[Cond]) -> set[Atom]:
-    """The atoms that conditions say are never negative."""
-    found = set()
+    """Return the atoms that conditions show never to be negative."""
+    positive = set()
     for cond in conds:
         least = -cond.term if cond.kind == "le" and cond.term is not None else term(0)
         (atom, *others) = least.atoms or (None,)
         if atom is not None and not others:
             beyond = (least - term(atom)).constant
             if beyond is not None and beyond <= 0:
-                found.add(atom)
-    return found
+                positive.add(atom)
+    return positive
 
 
 def find_comparable(
     products: Iterable[Monomial], conds: Iterable[Cond]
 ) -> Iterator[tuple[Poly, Poly]]:
-    """Quotients by one divisor that are multiplied with the same in two products.
+    """Yield quotients by one divisor that have the same cofactor in two products.
 
-    Also sums of which one is a quotient, and that two conditions multiply with the same.
+    Also yield sums with a quotient that two conditions multiply with the same cofactor.
     """
     by_rest: dict[Monomial, list[Atom]] = {}
     for monomial in sorted(products, key=lambda m: [x.number for x in m]):
@@ -224,8 +224,8 @@ def _is_quotient(atom: Atom) -> bool:
 
 
 def _list_factors(conds: Iterable[Cond]) -> dict[Monomial, dict[Poly, None]]:
-    """The sums with quotients that conditions multiply with products, by product."""
-    found: dict[Monomial, dict[Poly, None]] = {}
+    """Return the sums with quotients that conditions multiply with products, by product."""
+    factors: dict[Monomial, dict[Poly, None]] = {}
     for term_ in (x for cond in conds for x in list_terms(cond)):
         sums: dict[Monomial, dict[Monomial, int]] = {}
         for monomial, c in term_.terms.items():
@@ -234,12 +234,12 @@ def _list_factors(conds: Iterable[Cond]) -> dict[Monomial, dict[Poly, None]]:
         for rest, parts in sums.items():
             if any(_is_quotient(x) for (x,) in parts):
                 sign = 1 if max(parts.values()) > 0 else -1
-                found.setdefault(rest, {})[Poly(parts) * sign] = None
-    return found
+                factors.setdefault(rest, {})[Poly(parts) * sign] = None
+    return factors
 
 
 def list_terms(cond: Cond) -> Iterator[Poly]:
-    """The terms that a condition compares with 0."""
+    """Yield the terms that a condition compares with 0."""
     if cond.term is not None:
         yield cond.term
     for part in cond.parts:
@@ -247,15 +247,15 @@ def list_terms(cond: Cond) -> Iterator[Poly]:
 
 
 # -- knowledge -----------------------------------------------------------------------------------
-WIDE = 2**15  # goals that name more are about what types and grids hold
+WIDE = 2**15  # goals with larger numbers are about limits of types and grids
 
 
 @dataclass(slots=True)
 class Knowledge:
-    """What holds of the symbols of one kernel.
+    """The conditions that hold of the symbols of one kernel.
 
-    `domain` holds always: the sizes that the contract admits. `known` is what holds of single
-    atoms (a program is below the grid) and is used where an atom is named.
+    `domain` holds always: the sizes that the contract admits. `known` holds of single atoms (a
+    program is below the grid) and is used where an atom is named.
     """
 
     domain: Cond
@@ -263,26 +263,26 @@ class Knowledge:
     _sizes: dict[Atom, bool] = field(default_factory=dict)
 
     def plain(self) -> list[Cond]:
-        """The part of the domain that speaks of no products."""
+        """Return the part of the domain without products."""
         return [cond for cond in list_parts([self.domain]) if not find_products([cond])]
 
     def close_near(self, conds: Iterable[Cond], others: Iterable[Cond] = ()) -> list[Cond]:
-        """The conditions with what is known of the atoms that they name, and of nothing else.
+        """Return the conditions with those known of the atoms that they name, and of no others.
 
-        What is made of sizes alone, as the number of tiles, counts as a size of its own.
+        An atom computed from sizes alone, as the number of tiles, counts as a separate size.
         """
-        found = dict.fromkeys(self.close(conds, self._is_size))
-        named = set(walk(*found, is_whole=self._is_size))
+        closed = dict.fromkeys(self.close(conds, self._is_size))
+        named = set(walk(*closed, is_whole=self._is_size))
         if any(abs(p.terms.get((), 0)) >= WIDE for cond in conds for p in list_terms(cond)):
             limits = ((x, self._find_most(term(x))) for x in named if self._is_size(x))
-            found |= {le(term(x), most): None for x, most in limits if most is not None}
+            closed |= {le(term(x), most): None for x, most in limits if most is not None}
         for cond in chain(others, self.plain()):
             if named.issuperset(walk(cond, is_whole=self._is_size)):
-                found[cond] = None
-        return list(found)
+                closed[cond] = None
+        return list(closed)
 
     def _find_most(self, size: Poly) -> int | None:
-        """A number that what is made of sizes never exceeds, because of limits of single sizes."""
+        """Return an upper bound of a term of sizes from limits of single sizes, or None."""
         total = size.terms.get((), 0)
         for monomial, c in ((m, c) for m, c in size.terms.items() if m):
             atom, most = monomial[0], None
@@ -299,7 +299,7 @@ class Knowledge:
         return total
 
     def _is_size(self, atom: Atom) -> bool:
-        """Whether an atom is made of nothing but what the domain speaks of."""
+        """Return whether an atom is computed only from symbols of the domain."""
         if not self._sizes:
             self._sizes |= dict.fromkeys((x for x in walk(self.domain) if x.is_leaf), False)
         if not atom.is_leaf and atom not in self._sizes:
@@ -310,26 +310,26 @@ class Knowledge:
     def close(
         self, conds: Iterable[Cond], is_whole: Callable[[Atom], bool] = lambda atom: False
     ) -> list[Cond]:
-        """The conditions with what is known of every atom that they name.
+        """Return the conditions with those known of every atom that they name.
 
-        Of those that are `is_whole` it is only what they never fall below.
+        For atoms that are `is_whole` this is only their lower bound.
         """
-        found: dict[Cond, None] = dict.fromkeys(list_parts(conds))
+        closed: dict[Cond, None] = dict.fromkeys(list_parts(conds))
         seen: set[Atom] = set()
-        waiting = list(found)
+        waiting = list(closed)
         while waiting:
             new = [x for x in walk(*waiting, is_whole=is_whole) if x not in seen]
             seen |= set(new)
             waiting = []
             for atom in new:
-                said = define(atom)
+                definition = define(atom)
                 if is_whole(atom):
-                    said = (le(atom.least, term(atom)),) if atom.is_natural else ()
-                for cond in list_parts((*said, self.known.get(atom, TRUE))):
-                    if cond not in found:
-                        found[cond] = None
+                    definition = (le(atom.least, term(atom)),) if atom.is_natural else ()
+                for cond in list_parts((*definition, self.known.get(atom, TRUE))):
+                    if cond not in closed:
+                        closed[cond] = None
                         waiting.append(cond)
-        return list(found)
+        return list(closed)
 
 
 # -- lemmas --------------------------------------------------------------------------------------
@@ -338,10 +338,10 @@ MOST_AIMED, ROUNDS = 150, 3
 
 
 def aim(goal: Cond, conds: list[Cond], positive: Set[Atom] = frozenset()) -> list[Cond]:
-    """Products of conditions that bound products at hand, the goal's first, and what they bring.
+    """Return products of conditions that bound products at hand, the goal's first, and new ones.
 
     A condition on a part of a product is multiplied with the rest of it. `positive`: atoms that are
-    never negative, though that is not plain.
+    never negative, though that is not evident.
     """
     about: dict[Monomial, list[Cond]] = {}
     for cond in conds:
@@ -350,32 +350,32 @@ def aim(goal: Cond, conds: list[Cond], positive: Set[Atom] = frozenset()) -> lis
             for monomial in cond.term.terms if degree <= 2 else ():
                 if len(monomial) == degree:
                     about.setdefault(monomial, []).append(cond)
-    made: dict[Cond, None] = {}
+    products: dict[Cond, None] = {}
     at_hand: dict[Monomial, None] = {}
-    wanted = [*_sort(find_products([goal])), *_sort(find_products(conds))]
+    targets = [*_sort(find_products([goal])), *_sort(find_products(conds))]
     for _ in range(ROUNDS):
-        at_hand |= dict.fromkeys(wanted)
+        at_hand |= dict.fromkeys(targets)
         brought: dict[Monomial, None] = {}
-        for part, rest in (x for m in wanted for x in _split(m)):
+        for part, rest in (x for m in targets for x in _split(m)):
             has_sign = all(x.is_natural or x in positive for x in rest)
             for cond in about.get(part, ()):
-                if len(made) < MOST_AIMED and (has_sign or cond.kind == "eq"):
+                if len(products) < MOST_AIMED and (has_sign or cond.kind == "eq"):
                     assert cond.term is not None
                     product = cond.term * Poly({rest: 1})
-                    made[Cond(cond.kind, product)] = None
+                    products[Cond(cond.kind, product)] = None
                     brought |= dict.fromkeys(m for m in product.terms if len(m) > 1)
-        wanted = [m for m in brought if m not in at_hand]
-    natural = (m for m in (*at_hand, *wanted) if all(x.is_natural or x in positive for x in m))
-    return [*made, *(le(0, Poly({m: 1})) for m in natural)]
+        targets = [m for m in brought if m not in at_hand]
+    natural = (m for m in (*at_hand, *targets) if all(x.is_natural or x in positive for x in m))
+    return [*products, *(le(0, Poly({m: 1})) for m in natural)]
 
 
 def _split(monomial: Monomial) -> Iterator[tuple[Monomial, Monomial]]:
-    """A product as one or two of its atoms and what they are multiplied with."""
-    places = range(len(monomial))
+    """Yield a product as one or two of its atoms and the other factors."""
+    positions = range(len(monomial))
     for size in range(1, min(3, len(monomial))):
-        for chosen in combinations(places, size):
+        for chosen in combinations(positions, size):
             part = tuple(monomial[i] for i in chosen)
-            yield part, tuple(monomial[i] for i in places if i not in chosen)
+            yield part, tuple(monomial[i] for i in positions if i not in chosen)
 
 
 def _sort(products: Iterable[Monomial]) -> list[Monomial]:
@@ -383,7 +383,7 @@ def _sort(products: Iterable[Monomial]) -> list[Monomial]:
 
 
 def multiply(conds: list[Cond]) -> list[Cond]:
-    """The conditions, each with its products by factors that are known not to be negative."""
+    """Return the conditions, each with its products by factors known not to be negative."""
     products = find_products(conds)
     atoms = {x: None for m in products for x in m}
     factors = {term(x): None for x in atoms if x.is_natural}
@@ -394,13 +394,13 @@ def multiply(conds: list[Cond]) -> list[Cond]:
         first.strengthen(cond)
     at_hand = products | first.brought
     last = _Lemmas(tuple(factors), at_hand, _pair(at_hand), closed=True)
-    made = [last.strengthen(cond) for cond in conds]
+    strengthened = [last.strengthen(cond) for cond in conds]
     signs = (m for m in at_hand if all(x.is_natural for x in m))
-    return [*made, *(le(0, Poly({m: 1})) for m in signs)]
+    return [*strengthened, *(le(0, Poly({m: 1})) for m in signs)]
 
 
 def _pair(products: Iterable[Monomial]) -> dict[Atom, set[Atom]]:
-    """The atoms that each one is multiplied with."""
+    """Return the atoms that each atom is multiplied with."""
     pairs: dict[Atom, set[Atom]] = {}
     for x, y in (m for m in products if len(m) == 2):
         pairs.setdefault(x, set()).add(y)
@@ -414,10 +414,10 @@ def _degree(poly: Poly) -> int:
 
 @dataclass(slots=True)
 class _Lemmas:
-    """Adds to each inequality and equality what it is times the factors, none of them negative.
+    """Adds to each inequality and equality its products with the factors, none of them negative.
 
-    A product counts if it speaks of a monomial at hand, where `closed` of no other; `brought` are
-    the monomials that products bring.
+    A product counts if it has a monomial at hand and, if `closed`, no other; `brought` are the
+    monomials that products add.
     """
 
     factors: tuple[Poly, ...]
@@ -428,7 +428,7 @@ class _Lemmas:
     count: int = 0
 
     def strengthen(self, cond: Cond) -> Cond:
-        """A condition with the products that count."""
+        """Return a condition with the products that count."""
         if cond.term is None:
             parts = tuple(map(self.strengthen, cond.parts))
             return every(parts) if cond.kind == "all" else some(parts)
@@ -439,7 +439,7 @@ class _Lemmas:
         return every((cond, *(Cond(cond.kind, p) for p in products if self._counts(p))))
 
     def _may_count(self, term_: Poly, factor: Poly) -> bool:
-        """Whether the product of two sums may speak of a monomial at hand, before it is made."""
+        """Return whether the product of two sums may have a monomial at hand, unmultiplied."""
         others = factor.atoms
         return any(not others.isdisjoint(self.pairs.get(x, ())) for x in term_.atoms)
 

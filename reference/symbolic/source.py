@@ -28,7 +28,7 @@ Around = tuple[ast.stmt, bool]  # a compound statement, and whether in its `else
 class Assignment:
     """A statement that binds a name: its lines, and the branches and loops around it.
 
-    `is_alias`: it computes nothing, so that no operation shows where it was run.
+    `is_alias`: it computes nothing, so that no operation shows whether it ran.
     """
 
     first: int
@@ -38,7 +38,7 @@ class Assignment:
 
 
 class Source:
-    """One function of a file, by a line in it."""
+    """The function of a file that contains a line."""
 
     def __init__(self, lines: list[str], function: ast.FunctionDef) -> None:
         self.lines, self.function = lines, function
@@ -49,8 +49,8 @@ class Source:
             for name, value in _bindings(node):
                 end = getattr(node, "end_lineno", None) or node.lineno  # type: ignore[attr-defined]
                 alias = isinstance(value, ast.Name | ast.Constant | ast.Tuple | ast.Attribute)
-                found = Assignment(node.lineno, end, self._around[node], alias)  # type: ignore[attr-defined]
-                self.bound.setdefault(name, []).append(found)
+                assignment = Assignment(node.lineno, end, self._around[node], alias)  # type: ignore[attr-defined]
+                self.bound.setdefault(name, []).append(assignment)
         for assignments in self.bound.values():
             assignments.sort(key=lambda x: x.first)
 
@@ -65,7 +65,7 @@ class Source:
                     self._link(child, inner)
 
     def around_line(self, line: int) -> tuple[Around, ...]:
-        """The branches and loops around the statement of a line."""
+        """Return the branches and loops around the statement at a line."""
         starts = (
             node for node in ast.walk(self.function)
             if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
@@ -73,22 +73,22 @@ class Source:
         return max((self._around[node] for node in starts), key=len, default=())
 
     def find_call(self, line: int, kind: str) -> ast.Call | None:
-        """The only call of the line that loads, stores or adds atomically; None for several."""
-        found = []
+        """Return the line's only call that loads, stores or adds atomically; None for several."""
+        calls = []
         for node in ast.walk(self.function):
             if isinstance(node, ast.Call) and node.lineno == line:
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))
                 if name == kind or (kind == "atomic" and name.startswith("atomic_")):
-                    found.append(node)
-        return found[0] if len(found) == 1 else None
+                    calls.append(node)
+        return calls[0] if len(calls) == 1 else None
 
     def text(self, node: ast.expr) -> str:
-        """An expression as it stands in the file."""
+        """Return an expression as it is written in the file."""
         return ast.get_source_segment("".join(self.lines), node) or ast.unparse(node)
 
 
 def decide(test: ast.expr, constants: Mapping[str, Any]) -> bool | None:
-    """Whether a test of constants holds, None where it is of anything else."""
+    """Return whether a test of constants holds, or None if it depends on anything else."""
     for node in ast.walk(test):
         if isinstance(node, ast.Name):
             if node.id not in constants:
@@ -137,15 +137,15 @@ def _find(file: str, line: int, text: str) -> Source | None:
 
 
 def find_source(file: str, line: int) -> Source | None:
-    """The function that a line is in; None where its source cannot be read."""
+    """Return the function that contains a line, or None if its source cannot be read."""
     return _find(file, line, "".join(linecache.getlines(file)))
 
 
 def add_to_mask(source: Source, call: ast.Call, kind: str, condition: str, sums: bool) -> str:
-    """The text of a call with a condition more in its mask."""
-    place, other = CALLS.get(kind, (_ATOMIC, None))
+    """Return the text of a call with one more condition in its mask."""
+    position, other = CALLS.get(kind, (_ATOMIC, None))
     named = {keyword.arg: keyword.value for keyword in call.keywords}
-    mask = named.get("mask") or (call.args[place] if len(call.args) > place else None)
+    mask = named.get("mask") or (call.args[position] if len(call.args) > position else None)
     has_other = "other" in named or (other is not None and len(call.args) > other)
     filler = ", other=0.0" if kind == "load" and sums and not has_other else ""
     whole = source.text(call)
@@ -163,12 +163,12 @@ def add_to_mask(source: Source, call: ast.Call, kind: str, condition: str, sums:
 
 
 def _is_joined(mask: ast.expr, text: str) -> bool:
-    """Whether an expression is one of `&` already, to which another can be joined as it is."""
+    """Return whether an expression is already a `&`, to which another can be joined as it is."""
     return isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd)
 
 
 def _bare(condition: str) -> str:
-    """A condition without the brackets around all of it."""
+    """Return a condition without the parentheses around all of it."""
     depth = 0
     for i, x in enumerate(condition):
         depth += (x == "(") - (x == ")")
@@ -179,7 +179,7 @@ def _bare(condition: str) -> str:
 
 
 def _replace(source: Source, call: ast.Call, old: ast.expr, new: str) -> str:
-    """The call's text with another expression in place of one of its arguments."""
+    """Return the call's text with another expression in place of one of its arguments."""
     lines = [line.encode() for line in source.lines]
     begin, end = call.lineno - 1, call.end_lineno or call.lineno
 
@@ -199,7 +199,7 @@ _STRIDE = re.compile(r"strides?(_|$)|^ld[a-d]?$|^s[abc]\w?(\W|$)")
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """An access with the operation that makes it, and the values of its function by SSA name."""
+    """An access with its operation, and the values of its function by SSA name."""
 
     access: Access
     op: Op
@@ -208,23 +208,23 @@ class Scene:
 
     @property
     def source(self) -> Source | None:
-        """The function that the access stands in."""
+        """The function that contains the access."""
         loc = self.op.loc
         return None if loc is None else find_source(loc.file, loc.line)
 
     @property
     def is_direct(self) -> bool:
-        """Whether the access stands in the user's own line, and not in a library's function."""
+        """True if the access is in the user's own line, and not in a library's function."""
         where, loc = self.access.where, self.op.loc
         return where is not None and loc is not None and where.line == loc.line
 
     @property
     def is_window(self) -> bool:
-        """Whether it goes through a block pointer or a descriptor, which take no mask."""
+        """True if it goes through a block pointer or a descriptor, which take no mask."""
         return isinstance(self.values.get(self.op.operands[0]), BlockWindow)
 
     def names(self, constants: Mapping[str, Any]) -> dict[str, Ints]:
-        """The integers that names of the source are bound to, the outermost first.
+        """Return the integers that names of the source are bound to, the outermost first.
 
         `constants` are those of the kernel: they decide which branches its source has.
         """
@@ -237,26 +237,26 @@ class Scene:
             source, line, branches, frozenset(source.around_line(line)),
             constants if self.function.public else {},
         )  # fmt: skip
-        found: dict[str, Ints] = {}
+        bound: dict[str, Ints] = {}
         for shown in _visible(self.function.body, self.op) or ():
             value = self.values.get(shown.ssa)
             for name in _candidates(shown.ssa):
                 if reading.is_bound(name, shown):
-                    found.pop(name, None)
+                    bound.pop(name, None)
                     if isinstance(value, Ints):
-                        found[name] = value
+                        bound[name] = value
                     break
         for parameter, _ in self.function.args:
             value, name = self.values.get(parameter), parameter.removeprefix("%")
             if isinstance(value, Ints) and reading.keeps(name, 0):
-                found.setdefault(name, value)
+                bound.setdefault(name, value)
         # a dense operand's stride is the size of another axis, which has its own name
-        return {n: x for n, x in found.items() if x.shape or not _STRIDE.search(n)}
+        return {n: x for n, x in bound.items() if x.shape or not _STRIDE.search(n)}
 
 
 @dataclass(slots=True)
 class NamingMachine(Machine):
-    """A machine that keeps, for each access, what the names of the source stand for."""
+    """A machine that records, for each access, the values of the names in the source."""
 
     scenes: list[Scene] = field(default_factory=list)
     under_way: list[tuple[Op, Invocation]] = field(default_factory=list)
@@ -278,7 +278,7 @@ class NamingMachine(Machine):
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """An SSA name that an operation may use: of an operation, or carried by a loop."""
+    """An SSA name that an operation may use: an operation's result, or carried by a loop."""
 
     ssa: str
     line: int
@@ -298,7 +298,7 @@ def _branches(op: Op) -> bool:
 
 
 def _visible(blocks: list[Block], target: Op) -> list[_Shown] | None:
-    """The names before an operation, in order; None where the operation is elsewhere."""
+    """Return the names before an operation, in order, or None if the operation is elsewhere."""
     seen: list[_Shown] = []
     for block in blocks:
         for op in block.ops:
@@ -315,7 +315,7 @@ def _visible(blocks: list[Block], target: Op) -> list[_Shown] | None:
 
 
 def _candidates(ssa: str) -> list[str]:
-    """The variables that an SSA name may be of: offs_k_31 is of offs_k, or of offs_k_31."""
+    """Return the variables that an SSA name may be of: offs_k_31 is of offs_k, or offs_k_31."""
     name = ssa.removeprefix("%").partition("#")[0]
     short = re.sub(r"_\d+$", "", name)
     return [name, short] if short != name else [name]
@@ -323,10 +323,10 @@ def _candidates(ssa: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The source of a function, read at a line: which value a name has there.
+    """The source of a function as of a line: the value that a name has there.
 
     `branches` are the lines of the `if` that are decided while the kernel runs; `around` are the
-    branches and loops that the line is in.
+    branches and loops that contain the line.
     """
 
     source: Source
@@ -336,7 +336,7 @@ class _Reading:
     constants: Mapping[str, Any]
 
     def is_bound(self, name: str, shown: _Shown) -> bool:
-        """Whether a name stands for this value."""
+        """Return whether a name stands for this value."""
         known = self.source.bound.get(name, [])
         if shown.is_carried:
             loops = [x for x, _ in self.around if isinstance(x, ast.For) and x.lineno == shown.line]
@@ -349,23 +349,23 @@ class _Reading:
         if not own:
             return False
         left = [x for x in own[-1].around if x not in self.around]
-        taken = all(isinstance(x, ast.If) and x.lineno not in self.branches for x, _ in left)
-        return taken and self.keeps(name, own[-1].first)
+        is_taken = all(isinstance(x, ast.If) and x.lineno not in self.branches for x, _ in left)
+        return is_taken and self.keeps(name, own[-1].first)
 
     def keeps(self, name: str, since: int) -> bool:
-        """Whether nothing binds the name anew between two lines, nor in a loop before."""
+        """Return whether nothing rebinds the name between two lines, nor in a loop before."""
         for x in self.source.bound.get(name, ()):
-            if since < x.first < self.line and not self._is_left_out(x):
+            if since < x.first < self.line and not self._is_excluded(x):
                 return False
             repeats = any(isinstance(s, ast.For | ast.While) for s, _ in {*x.around} & self.around)
-            if x.first > self.line and x.is_alias and repeats and not self._is_left_out(x):
+            if x.first > self.line and x.is_alias and repeats and not self._is_excluded(x):
                 return False
         return True
 
-    def _is_left_out(self, assignment: Assignment) -> bool:
-        """Whether an assignment stands in a branch that the compiler decided, against it.
+    def _is_excluded(self, assignment: Assignment) -> bool:
+        """Return whether an assignment is in a branch that the compiler decided not to take.
 
-        Had it been run, an operation would show it, unless it only gives a value another name.
+        Had it run, an operation would show it, unless it only gives a value another name.
         """
         inner = [x for x in assignment.around if x not in self.around]
         for statement, is_else in inner:

@@ -25,9 +25,9 @@ class Atom:
     `kind`: "symbol" (named by `args`), "floordiv" and "mod" (rounded down), "div" and "rem"
     (rounded towards zero), "min", "max", "choice" (condition, then, else), "flag" (a condition as 0
     or 1), "and", "or", "xor", "shr" of bits, or "unknown". `is_natural`: it is never negative.
-    `most`: a number that it never exceeds, where one is plain; `least`: one that it never falls
-    below, if it is natural. `definition` is kept here by those who make it. `number` orders the
-    atoms of one proof, `serial` tells all of the process apart.
+    `most`: a number that it never exceeds, if one is evident; `least`: one that it never falls
+    below, if it is natural. `definition` caches the conditions that define it. `number` orders the
+    atoms of one proof, `serial` is unique in the process.
     """
 
     __slots__ = (
@@ -51,19 +51,19 @@ class Atom:
         least: int = 0,
         most: int | None = None,
     ) -> Atom:
-        # serials in place of atoms: a key that held them would keep what a definition names
+        # serials in place of atoms: a key with atoms would keep alive what a definition names
         key = (kind, tuple(getattr(arg, "key", arg) for arg in args))
-        found = _atoms.get(key)
-        if found is None:
-            found = super().__new__(cls)
-            found.kind, found.args = kind, args
-            found.number, found.serial = next(_numbers), next(_serials)
-            found.is_natural = is_natural or _is_natural(kind, args)
-            found.least = max(least, _least(kind, args))
-            found.definition = None
-            found.most = _most(kind, args) if most is None else most
-            _atoms[key] = found
-        return found
+        atom = _atoms.get(key)
+        if atom is None:
+            atom = super().__new__(cls)
+            atom.kind, atom.args = kind, args
+            atom.number, atom.serial = next(_numbers), next(_serials)
+            atom.is_natural = is_natural or _is_natural(kind, args)
+            atom.least = max(least, _least(kind, args))
+            atom.definition = None
+            atom.most = _most(kind, args) if most is None else most
+            _atoms[key] = atom
+        return atom
 
     def __hash__(self) -> int:
         return self.number  # sets of atoms are in one order in every run
@@ -73,13 +73,13 @@ class Atom:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether nothing defines it."""
+        """True if nothing defines it."""
         return self.kind in ("symbol", "unknown")
 
 
 @contextmanager
 def own_atoms() -> Iterator[None]:
-    """Make atoms anew meanwhile, numbered from 0; they are equal to none that are made outside."""
+    """Create separate atoms while active, numbered from 0; they equal none from outside."""
     global _atoms, _numbers
     outside = _atoms, _numbers
     _atoms, _numbers = WeakValueDictionary(), itertools.count()
@@ -104,7 +104,7 @@ def _is_natural(kind: str, args: tuple[Any, ...]) -> bool:
 
 
 def _least(kind: str, args: tuple[Any, ...]) -> int:
-    """A number that a natural atom never falls below."""
+    """Return a number that a natural atom never falls below."""
     if kind in ("floordiv", "div") and args[1].constant and args[1].is_natural:
         return max(0, args[0].least // args[1].constant)
     if kind in ("min", "max"):
@@ -152,7 +152,7 @@ class Poly:
 
     @property
     def key(self) -> frozenset[Any]:
-        """What equal polynomials share, without their atoms."""
+        """A key that equal polynomials share, without their atoms."""
         if self._key is None:
             items = self.terms.items()
             self._key = frozenset((tuple(x.serial for x in m), c) for m, c in items)
@@ -160,14 +160,14 @@ class Poly:
 
     @property
     def constant(self) -> int | None:
-        """Its value, where it is a number."""
+        """The value, or None if it is no number."""
         if not self.terms:
             return 0
         return self.terms.get(()) if len(self.terms) == 1 else None
 
     @property
     def atom(self) -> Atom | None:
-        """The atom that it is, where it is one."""
+        """The atom that it is, or None if it is no single atom."""
         if len(self.terms) == 1:
             (monomial, coefficient), *_ = self.terms.items()
             if len(monomial) == 1 and coefficient == 1:
@@ -176,7 +176,7 @@ class Poly:
 
     @property
     def is_natural(self) -> bool:
-        """Whether it is plainly never negative."""
+        """True if it is evidently never negative."""
         return self._bound is not None and self._bound >= 0
 
     @property
@@ -196,7 +196,7 @@ class Poly:
 
     @property
     def most(self) -> int | None:
-        """A number that it never exceeds, where that is plain and it is never negative."""
+        """A number that it never exceeds, if that is evident and it is never negative, or None."""
         total = 0
         for monomial, c in self.terms.items():
             bounds = [x.most if c > 0 else x.least for x in monomial]
@@ -207,7 +207,7 @@ class Poly:
 
     @property
     def named(self) -> tuple[Atom, ...]:
-        """The atoms that it names itself, in the order in which they come."""
+        """The atoms that it names itself, in order of appearance."""
         if self._named is None:
             self._named = tuple(dict.fromkeys(x for m in self.terms for x in m))
         return self._named
@@ -244,21 +244,21 @@ class Poly:
 
 
 def term(x: Poly | Atom | int) -> Poly:
-    """An atom or a number as a polynomial."""
+    """Return an atom or a number as a polynomial."""
     if isinstance(x, Poly):
         return x
     return Poly({(x,): 1}) if isinstance(x, Atom) else Poly({(): int(x)})
 
 
 def symbol(name: str, is_natural: bool = False, least: int = 0) -> Poly:
-    """The symbol of a name, and of what it never falls below."""
+    """Return the symbol of a name and a lower bound."""
     return term(
         Atom("symbol", name, *([least] if least else []), is_natural=is_natural, least=least)
     )
 
 
 def new_symbol(name: str, is_natural: bool = False) -> Poly:
-    """A symbol that no other is equal to, whatever its name."""
+    """Return a symbol that no other is equal to, whatever its name."""
     return term(Atom("symbol", name, next(_numbers), is_natural=is_natural))
 
 
@@ -277,7 +277,7 @@ class Cond:
 
     def __init__(self, kind: str, term: Poly | None = None, parts: tuple[Cond, ...] = ()) -> None:
         self.kind, self.term, self.parts = kind, term, parts
-        # neither of strings nor of None, whose hashes are others in each process
+        # neither of strings nor of None, whose hashes differ between processes
         self._hash = hash((_KINDS.index(kind), term or 0, parts))
 
     def __hash__(self) -> int:
@@ -299,7 +299,7 @@ class Cond:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What equal conditions share, without their atoms."""
+        """A key that equal conditions share, without their atoms."""
         number = None if self.term is None else self.term.key
         return self.kind, number, tuple(part.key for part in self.parts)
 
@@ -356,7 +356,7 @@ def _flatten(kind: str, conds: Iterable[Cond]) -> tuple[Cond, ...]:
 
 
 def every(conds: Iterable[Cond]) -> Cond:
-    """Whether all of them hold."""
+    """Return the condition that all of them hold."""
     parts = _flatten("all", conds)
     if FALSE in parts:
         return FALSE
@@ -364,7 +364,7 @@ def every(conds: Iterable[Cond]) -> Cond:
 
 
 def some(conds: Iterable[Cond]) -> Cond:
-    """Whether one of them holds."""
+    """Return the condition that at least one of them holds."""
     parts = _flatten("any", conds)
     if TRUE in parts:
         return TRUE
@@ -372,7 +372,7 @@ def some(conds: Iterable[Cond]) -> Cond:
 
 
 def flag(cond: Cond) -> Poly:
-    """A condition as 1 or 0."""
+    """Return a condition as 1 or 0."""
     if cond in (TRUE, FALSE):
         return term(int(cond is TRUE or cond == TRUE))
     if cond.kind == "ne" and cond.term is not None:
@@ -383,7 +383,7 @@ def flag(cond: Cond) -> Poly:
 
 
 # -- making --------------------------------------------------------------------------------------
-# What each kind of atom is of its parts' values: Python's integers, or numpy's arrays of them.
+# The value of each kind of atom from its parts' values: Python integers, or numpy arrays of them.
 def _towards_zero(x: Any, d: Any) -> Any:
     quotient = np.abs(x) // np.abs(np.where(d == 0, 1, d))
     return np.where((x < 0) == (d < 0), quotient, -quotient)
@@ -406,7 +406,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def make(kind: str, *args: Any) -> Poly:
-    """The term of a kind of atom, simplified where that is plain."""
+    """Return the term of a kind of atom, simplified if that is evident."""
     if kind == "choice":
         cond, x, y = args
         if x == y or cond == TRUE:
@@ -433,7 +433,7 @@ def make(kind: str, *args: Any) -> Poly:
 
 
 def _divide_by(kind: str, x: Poly, divisor: int) -> Poly:
-    """A quotient or remainder by a number: the multiples of it leave exactly."""
+    """Return a quotient or remainder by a number: multiples of it divide exactly."""
     whole = Poly({m: c for m, c in x.terms.items() if c % divisor == 0})
     rest = x - whole
     most = rest.most
@@ -456,24 +456,24 @@ def _divide_by(kind: str, x: Poly, divisor: int) -> Poly:
 
 
 def _divide_digits(x: Poly, divisor: int) -> tuple[Poly, Poly]:
-    """Quotient and remainder; (64 p + i) // 512 is p // 8 where i is a digit below 64."""
-    for place in sorted({math.gcd(c, divisor) for m, c in x.terms.items() if m}, reverse=True):
-        below = Poly({m: c for m, c in x.terms.items() if c % place})
-        if 1 < place < divisor and below.most is not None and below.most < place:
-            above = Poly({m: c // place for m, c in x.terms.items() if c % place == 0})
-            quotient, rest = (make(kind, above, divisor // place) for kind in ("floordiv", "mod"))
-            return quotient, place * rest + below
+    """Return quotient and remainder; (64 p + i) // 512 is p // 8 if i is a digit below 64."""
+    for weight in sorted({math.gcd(c, divisor) for m, c in x.terms.items() if m}, reverse=True):
+        below = Poly({m: c for m, c in x.terms.items() if c % weight})
+        if 1 < weight < divisor and below.most is not None and below.most < weight:
+            above = Poly({m: c // weight for m, c in x.terms.items() if c % weight == 0})
+            quotient, rest = (make(kind, above, divisor // weight) for kind in ("floordiv", "mod"))
+            return quotient, weight * rest + below
     return term(Atom("floordiv", x, term(divisor))), term(Atom("mod", x, term(divisor)))
 
 
 def _divide_negative(x: Poly, divisor: int) -> tuple[Poly, Poly]:
-    """Quotient and remainder of what is never positive: its opposite rounded up."""
+    """Return quotient and remainder of a term that is never positive: its opposite rounded up."""
     up = divisor - 1 - x
     return -make("floordiv", up, divisor), divisor - 1 - make("mod", up, divisor)
 
 
 def _bits(kind: str, x: Poly, y: Poly) -> Poly:
-    """Bit operations: those that are arithmetic are written so."""
+    """Return a bit operation, written as arithmetic if it is."""
     if y.constant is not None and y.constant >= 0:
         n = y.constant
         if kind == "shr":  # of signed integers: rounded down
@@ -490,9 +490,9 @@ Values = Mapping[Atom, Any]
 
 
 def evaluate(what: Poly | Cond, values: Values, memo: dict[Any, Any] | None = None) -> Any:
-    """A term's or condition's value where symbols have these values, numbers or arrays.
+    """Return a term's or condition's value if symbols have these values, numbers or arrays.
 
-    Raises KeyError for a symbol that has none.
+    Raises KeyError for a symbol without a value.
     """
     memo = {} if memo is None else memo
     if isinstance(what, Cond):
@@ -537,29 +537,29 @@ T = TypeVar("T", Poly, Cond)
 
 
 def substitute(what: T, swaps: Swaps, memo: dict[Any, Any] | None = None) -> T:
-    """The same with terms in place of some atoms, in the parts of atoms too."""
+    """Return the same with terms in place of some atoms, in the parts of atoms too."""
     if not swaps:
         return what
     memo = {} if memo is None else memo
     if what in memo:
         return memo[what]
-    made: Any
+    result: Any
     if isinstance(what, Cond):
         if what.term is not None:
             inner = substitute(what.term, swaps, memo)
-            made = {"le": le, "eq": eq}.get(what.kind, lambda x, y: ~eq(x, y))(inner, 0)
+            result = {"le": le, "eq": eq}.get(what.kind, lambda x, y: ~eq(x, y))(inner, 0)
         else:
             parts = (substitute(part, swaps, memo) for part in what.parts)
-            made = every(parts) if what.kind == "all" else some(parts)
+            result = every(parts) if what.kind == "all" else some(parts)
     else:
-        made = term(0)
+        result = term(0)
         for monomial, coefficient in what.terms.items():
             product = term(coefficient)
             for atom in monomial:
                 product = product * _swap(atom, swaps, memo)
-            made = made + product
-    memo[what] = made
-    return made
+            result = result + product
+    memo[what] = result
+    return result
 
 
 def _swap(atom: Atom, swaps: Swaps, memo: dict[Any, Any]) -> Poly:
@@ -575,7 +575,7 @@ def _swap(atom: Atom, swaps: Swaps, memo: dict[Any, Any]) -> Poly:
 
 
 def rename(cond: Cond, swaps: Mapping[Atom, Atom]) -> Cond:
-    """A condition with other atoms in place of some, the parts of atoms left as they are."""
+    """Return a condition with other atoms in place of some; the parts of atoms are unchanged."""
     if cond.term is None:
         return Cond(cond.kind, None, tuple(rename(part, swaps) for part in cond.parts))
     total: dict[Monomial, int] = {}
@@ -586,19 +586,19 @@ def rename(cond: Cond, swaps: Mapping[Atom, Atom]) -> Cond:
 
 
 def _depend(atom: Atom, swaps: Swaps, memo: dict[Any, Any]) -> Poly:
-    """An unknown of other lanes, programs or trips is another unknown."""
+    """Return an unknown of other lanes, programs or trips, which is another unknown."""
     if atom.kind != "unknown":
         return term(atom)
-    why, number, *depends = atom.args
-    return term(Atom("unknown", why, number, *(substitute(x, swaps, memo) for x in depends)))
+    reason, number, *depends = atom.args
+    return term(Atom("unknown", reason, number, *(substitute(x, swaps, memo) for x in depends)))
 
 
 def walk(
     *what: Poly | Cond, is_whole: Callable[[Atom], bool] = lambda atom: False
 ) -> Iterator[Atom]:
-    """Every atom of terms and conditions, those in the parts of atoms too, the outermost first.
+    """Yield every atom of terms and conditions, and of the parts of atoms, the outermost first.
 
-    Of atoms that are `is_whole` the parts are left out.
+    The parts of atoms that are `is_whole` are skipped.
     """
     seen: set[Any] = set()
     waiting: list[Any] = list(what)

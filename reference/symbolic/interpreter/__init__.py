@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from gemmproof.reference.symbolic.interpreter import (  # noqa: F401  they register what they know
+from gemmproof.reference.symbolic.interpreter import (  # noqa: F401  they register their rules
     control,
     integer_rules,
     memory_rules,
@@ -28,12 +28,15 @@ M = TypeVar("M", bound=Machine)
 
 
 def follow(launch: TracedLaunch, number: int) -> Machine:
-    """What a launch accesses and claims. Raises NotInterpretable, with the kernel's line."""
+    """Interpret a launch for its accesses and claims.
+
+    Raises NotInterpretable, with the kernel's line.
+    """
     return follow_on(Machine, launch, number)
 
 
 def follow_on(kind: type[M], launch: TracedLaunch, number: int) -> M:
-    """The same on a machine of another kind. Raises NotInterpretable."""
+    """Do the same on a machine of another kind. Raises NotInterpretable."""
     kernel = next((f for f in launch.functions.values() if f.public), None)
     if kernel is None:
         raise NotInterpretable("the module has no public function")
@@ -46,8 +49,8 @@ def follow_on(kind: type[M], launch: TracedLaunch, number: int) -> M:
 def _point(view: TensorView) -> Pointers:
     own, seen = (DTYPES.get(name) for name in (view.memory.dtype, view.dtype))
     if own is None or seen is None or own.itemsize != seen.itemsize:
-        words = f"{view.name} of {view.memory.dtype} read as {view.dtype}"
-        raise NotInterpretable(words)
+        message = f"{view.name} of {view.memory.dtype} read as {view.dtype}"
+        raise NotInterpretable(message)
     return Pointers(view, term(0))
 
 

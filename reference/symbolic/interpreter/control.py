@@ -74,14 +74,14 @@ def _branch(machine: Machine, op: Op, frame: Invocation) -> list[Any]:
 
 # -- loops ---------------------------------------------------------------------------------------
 Values = list[Any]
-_OF_A_TRIP = ("lane", "trips")  # a while loop inside of it has its own number of trips each time
+_OF_A_TRIP = ("lane", "trips")  # an inner while loop has another number of trips in each trip
 
 
 @dataclass(slots=True)
 class _Loop:
     """A loop being summarised: its trip, and the values that it carries.
 
-    `body` runs it once on carried values, at the trip, and returns what it hands on.
+    `body` runs one trip on the carried values and returns those for the next.
     """
 
     machine: Machine
@@ -90,37 +90,41 @@ class _Loop:
     body: Callable[[Values], Values]
 
     def summarise(self) -> Values:
-        """The carried values at the generic trip."""
-        holes = [LoopVariable(x) for x in self.init]
+        """Return the carried values at the generic trip."""
+        variables = [LoopVariable(x) for x in self.init]
         self.machine.muted += 1
-        after = self.body([hole.value for hole in holes])
+        after = self.body([variable.value for variable in variables])
         self.machine.muted -= 1
-        known: list[Any] = [None] * len(holes)
+        known: list[Any] = [None] * len(variables)
         swaps: dict[Atom, Poly] = {}
-        for _ in range(len(holes) + 1):
-            for i, (hole, new) in enumerate(zip(holes, after, strict=True)):
+        for _ in range(len(variables) + 1):
+            for i, (variable, new) in enumerate(zip(variables, after, strict=True)):
                 if known[i] is None:
-                    known[i] = self._resolve(hole, new, holes, swaps)
-        for i, hole in enumerate(holes):
+                    known[i] = self._resolve(variable, new, variables, swaps)
+        for i, variable in enumerate(variables):
             if known[i] is None:
-                known[i] = hole.unknown(self.machine)
+                known[i] = variable.unknown(self.machine)
         return known
 
     def _resolve(
-        self, hole: LoopVariable, new: Any, holes: list[LoopVariable], swaps: dict[Atom, Poly]
+        self,
+        variable: LoopVariable,
+        new: Any,
+        variables: list[LoopVariable],
+        swaps: dict[Atom, Poly],
     ) -> Any | None:
-        """What a carried value is at the trip, None where that is not known yet."""
-        if isinstance(hole.init, Data) or isinstance(new, Data):
-            return self._resolve_data(hole, new, holes, swaps)
-        if fixed_of(hole.init) != fixed_of(new):
+        """Return a carried value at the trip, or None if it is not known yet."""
+        if isinstance(variable.init, Data) or isinstance(new, Data):
+            return self._resolve_data(variable, new, variables, swaps)
+        if fixed_of(variable.init) != fixed_of(new):
             raise NotInterpretable("a pointer or window that trips exchange", self.machine.where)
-        mine = set(hole.atoms)
-        others = {x for other in holes for x in other.atoms} - set(swaps)
-        terms, changed = terms_of(new), [term(0)] * len(hole.atoms)
-        if len(terms) != len(hole.atoms):
+        own = set(variable.atoms)
+        others = {x for other in variables for x in other.atoms} - set(swaps)
+        terms, changed = terms_of(new), [term(0)] * len(variable.atoms)
+        if len(terms) != len(variable.atoms):
             return None
-        kept = [substitute(x, {a: p for a, p in swaps.items() if a not in mine}) for x in terms]
-        now = terms_of(hole.value)
+        kept = [substitute(x, {a: p for a, p in swaps.items() if a not in own}) for x in terms]
+        now = terms_of(variable.value)
         steps = [after - before for after, before in zip(kept, now, strict=True)]
         if all(_is_constant(step, others, self.trip) for step in steps):
             changed = [step * term(self.trip) for step in steps]
@@ -129,37 +133,43 @@ class _Loop:
             first = le(term(self.trip), 0)
             changed = [
                 make("choice", first, term(0), substitute(x, before) - y)
-                for x, y in zip(kept, hole.first, strict=True)
+                for x, y in zip(kept, variable.first, strict=True)
             ]
         else:
             return None
-        swaps.update(zip(hole.atoms, changed, strict=True))
-        return _steps_of_trips(self.machine, hole.fill(changed), hole, new, self.trip)
+        swaps.update(zip(variable.atoms, changed, strict=True))
+        return _steps_of_trips(self.machine, variable.fill(changed), variable, new, self.trip)
 
     def _resolve_data(
-        self, hole: LoopVariable, new: Any, holes: list[LoopVariable], swaps: dict[Atom, Poly]
+        self,
+        variable: LoopVariable,
+        new: Any,
+        variables: list[LoopVariable],
+        swaps: dict[Atom, Poly],
     ) -> Data | None:
-        """A number: what the trip before handed on, where that does not depend on others."""
-        if not isinstance(new, Data) or not isinstance(hole.init, Data) or names_hole(new):
-            return hole.value
+        """Return a number at the trip: that of the trip before, if independent of others."""
+        if not isinstance(new, Data) or not isinstance(variable.init, Data) or names_hole(new):
+            return variable.value
         named = set(walk(*list_named(new)))
         if any(x.is_leaf and x.args[0] in _OF_A_TRIP[1:] for x in named):
-            return hole.value
+            return variable.value
         inner = {x for x in named if x.kind == "symbol" and x.args[0] == "trip"}
-        if not inner <= set(self.machine.trips):  # whose range may be another in another trip
-            return hole.value
-        if named & {x for other in holes for x in other.atoms} - set(swaps):
+        if not inner <= set(self.machine.trips):  # whose range may differ between trips
+            return variable.value
+        if named & {x for other in variables for x in other.atoms} - set(swaps):
             return None
         before = {self.trip: term(self.trip) - 1}
         kept = rebind(rebind(new, swaps), before)
         first = le(term(self.trip), 0)
-        return replace(hole.value, kind="choice", word="", parts=(hole.init, kept), cond=first)
+        return replace(
+            variable.value, kind="choice", word="", parts=(variable.init, kept), cond=first
+        )
 
 
-def _is_constant(step: Poly, holes: set[Atom], trip: Atom) -> bool:
-    """Whether a step is the same for every trip and lane."""
+def _is_constant(step: Poly, carried: set[Atom], trip: Atom) -> bool:
+    """Return whether a step is the same for every trip and lane."""
     return not any(
-        x in holes or x is trip or x.kind == "unknown" or (x.is_leaf and x.args[0] in _OF_A_TRIP)
+        x in carried or x is trip or x.kind == "unknown" or (x.is_leaf and x.args[0] in _OF_A_TRIP)
         for x in walk(step)
     )
 
@@ -168,26 +178,28 @@ def _is_of_a_trip(atom: Atom) -> bool:
     return atom.kind == "symbol" and atom.args[0] == "trips"
 
 
-def _steps_of_trips(machine: Machine, value: Any, hole: LoopVariable, new: Any, trip: Atom) -> Any:
-    """A pointer with the 32-bit steps that earlier trips added to it."""
+def _steps_of_trips(
+    machine: Machine, value: Any, variable: LoopVariable, new: Any, trip: Atom
+) -> Any:
+    """Return a pointer with the 32-bit steps that earlier trips added to it."""
     if not isinstance(value, Pointers) or not isinstance(new, Pointers):
         return value
-    begun = set(hole.init.steps)
+    initial = set(variable.init.steps)
     earlier = machine.symbol("earlier")
     swap = {trip: earlier}
     past = lt(earlier, term(trip))
     steps = tuple(
         (substitute(step, swap), every((substitute(cond, swap), past)))
         for step, cond in new.steps
-        if (step, cond) not in begun
+        if (step, cond) not in initial
     )
-    return replace(value, steps=(*hole.init.steps, *steps))
+    return replace(value, steps=(*variable.init.steps, *steps))
 
 
 def _finish(
     machine: Machine, init: Values, carried: Values, after: Values, trip: Atom, trips: Poly
 ) -> Values:
-    """The values behind the last of so many trips."""
+    """Return the values after the last of so many trips."""
     swap, last = {trip: trips}, {trip: trips - 1}
     none = le(trips, 0)
     results = []
@@ -199,7 +211,7 @@ def _finish(
         elif value == first and terms_of(new) == terms_of(value):
             results.append(first)
         elif any(x.kind == "choice" for p in terms_of(value) for x in p.atoms):
-            # what the last trip computed
+            # the value that the last trip computed
             results.append(choose(machine, none, first, _swap(new, last)))
         else:
             results.append(_swap(value, swap))
@@ -234,7 +246,7 @@ def _for(machine: Machine, op: Op, frame: Invocation) -> Values:
     def body(carried: Values) -> Values:
         values = [Ints(index, (), low.bits), *carried]
         frame.values.update(zip((name for name, _ in block.args), values, strict=True))
-        with machine.under(runs):  # what does not name the trip runs no sooner
+        with machine.under(runs):  # operations that do not name the trip run no sooner
             for i, (name, _) in enumerate(block.args):
                 frame.values[name] = claim_hints(machine, op, values[i], f"_arg{i}")
             return machine.region(op.regions[0], frame)
@@ -256,7 +268,7 @@ def _run(
 def _follow(
     machine: Machine, trip: Atom, init: Values, body: Callable[[Values], Values]
 ) -> tuple[Values, Values, Values]:
-    """The first values, those at the generic trip, and what it hands on; its accesses are kept."""
+    """Return the first values, those at the generic trip and those after it; keep its accesses."""
     outer = machine.trips
     machine.trips = (*outer, trip)
     init = _as_data(machine, init, body)
@@ -269,7 +281,7 @@ def _follow(
 
 
 def _as_data(machine: Machine, init: Values, body: Callable[[Values], Values]) -> Values:
-    """The first values, as data where a trip makes them so: sums of integers begin at a 0."""
+    """Return the initial values, as data if a trip makes them so: integer sums begin at a 0."""
     if not any(isinstance(x, Ints) and x.shape for x in init):
         return init
     machine.muted += 1
@@ -309,7 +321,7 @@ def _while(machine: Machine, op: Op, frame: Invocation) -> Values:
     before_last = substitute(again, {trip: count - 1})
     machine.known[atom] = ~goes_on & (le(count, 0) | before_last)
     machine.known[trip] = again
-    # a trip is come to where the condition held at all before it
+    # a trip is reached if the condition held at all trips before it
     earlier = substitute(again, {trip: term(trip) - 1})
     machine.claim("fit", "a while loop that ends once", le(term(trip), 0) | earlier | ~again)
     return handed

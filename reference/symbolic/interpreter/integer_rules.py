@@ -59,12 +59,12 @@ def _constant(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
 
 
 def is_zero(value: Data) -> bool:
-    """Whether a number is the constant 0."""
+    """Return whether a number is the constant 0."""
     return is_number(value, 0)
 
 
 def is_number(value: Data, number: int) -> bool:
-    """Whether a number is this constant."""
+    """Return whether a number is this constant."""
     if value.kind != "number":
         return False
     try:
@@ -82,14 +82,14 @@ def _poison(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
 
 
 def require_fit(machine: Machine, value: Ints, use: str) -> None:
-    """Claim that an exact integer is what the kernel's own, of fewer bits, holds."""
+    """Claim that the kernel's integer, of fewer bits, holds an exact one."""
     if value.is_given or value.bits in (1, 64) or value.term.constant is not None:
         return
     machine.claim("fit", use, fits(value.term, value.bits))
 
 
 def fits(number: Poly, bits: int) -> Cond:
-    """Whether an integer fits a signed type."""
+    """Return the condition that an integer fits a signed type."""
     if number.most is not None and number.most < 2 ** (bits - 1):
         return TRUE
     top = term(2 ** (bits - 1))
@@ -229,17 +229,17 @@ def _reshape(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
 
 
 def reshape(value: Any, shape: tuple[int, ...]) -> Any:
-    """A block in another shape, its lanes in row-major order."""
-    place: Poly = term(0)
+    """Return a block in another shape, its lanes in row-major order."""
+    index: Poly = term(0)
     for axis, n in enumerate(shape):
-        place = place * n + lane(axis, n)
+        index = index * n + lane(axis, n)
     swaps = {}
     below = 1
     for axis in reversed(range(len(value.shape))):
         n = value.shape[axis]
         atom = lane(axis, n).atom
         if atom is not None:
-            swaps[atom] = make("mod", make("floordiv", place, below), n)
+            swaps[atom] = make("mod", make("floordiv", index, below), n)
         below *= n
     return swap_lanes(value, swaps, shape)
 

@@ -45,10 +45,10 @@ from gemmproof.reference.ttir import Block, Function, Loc, Op
 # -- accesses ------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What must hold of a kernel's integers: a hint, an assumption, or that a number fits its type.
+    """A condition on a kernel's integers: a hint, an assumption, or that a number fits its type.
 
-    `cond` must hold wherever `path` does, for every lane; of a hint that has a `number` it is
-    enough that what accesses keep under this number holds of the lanes that matter.
+    `cond` must hold wherever `path` does, for every lane; for a hint that has a `number` it is
+    enough that the conditions that accesses keep under this number hold of the lanes that matter.
     """
 
     kind: str
@@ -69,24 +69,24 @@ class Branch:
 
 
 class NotInterpretable(Exception):
-    """An operation that is not known over symbols; `where` is its line."""
+    """An operation that is not supported over symbols; `where` is its line."""
 
-    def __init__(self, words: str, where: Where | None = None) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, where: Where | None = None) -> None:
+        super().__init__(message)
         self.where = where
 
 
 # -- registry ------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Invocation:
-    """The values of one function by their SSA names, and who called it."""
+    """The values of one function by their SSA names, and the line of its call."""
 
     function: str
     caller: Where | None
     values: dict[str, Any] = field(default_factory=dict)
 
 
-# what tl.multiple_of, tl.max_contiguous and tl.max_constancy leave on an operation
+# the attributes that tl.multiple_of, tl.max_contiguous and tl.max_constancy set on an operation
 HINTS = {
     "tt.divisibility": "multiple_of",
     "tt.contiguity": "max_contiguous",
@@ -98,7 +98,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register what operations mean over symbols."""
+    """Register the meaning of operations over symbols."""
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
@@ -112,7 +112,7 @@ CONTROL: dict[str, Control] = {}
 
 
 def control(*names: str) -> Callable[[Control], Control]:
-    """Register what an operation with regions, or a call, means over symbols."""
+    """Register the meaning over symbols of an operation with regions, or of a call."""
 
     def register(function: Control) -> Control:
         CONTROL.update(dict.fromkeys(names, function))
@@ -123,7 +123,7 @@ def control(*names: str) -> Callable[[Control], Control]:
 
 # -- joins of branches ---------------------------------------------------------------------------
 def merge(edges: Sequence[tuple[Cond, list[Any]]], machine: Machine) -> list[Any]:
-    """The values that meet where paths do: those of the first path whose condition holds."""
+    """Return the values where paths meet: those of the first path whose condition holds."""
     if not edges:
         return []
     (_, values), *others = reversed(edges)
@@ -133,7 +133,7 @@ def merge(edges: Sequence[tuple[Cond, list[Any]]], machine: Machine) -> list[Any
 
 
 def choose(machine: Machine, cond: Cond, x: Any, y: Any) -> Any:
-    """x where a condition holds, else y."""
+    """Return x where a condition holds, else y."""
     if cond == TRUE or x is y or x == y:
         return x
     if cond == FALSE:
@@ -156,9 +156,9 @@ def choose(machine: Machine, cond: Cond, x: Any, y: Any) -> Any:
 
 
 def _choose_hints(cond: Cond, x: Any, y: Any) -> tuple[Hinted, ...]:
-    """What was said of each of two, where it is the one."""
-    first = ((number, said | ~cond) for number, said in x.hints)
-    return (*first, *((number, said | cond) for number, said in y.hints))
+    """Return the hints on each of two values, where it is the chosen one."""
+    first = ((number, hint | ~cond) for number, hint in x.hints)
+    return (*first, *((number, hint | cond) for number, hint in y.hints))
 
 
 def _choose_window(machine: Machine, cond: Cond, x: BlockWindow, y: BlockWindow) -> BlockWindow:
@@ -173,7 +173,7 @@ def _choose_window(machine: Machine, cond: Cond, x: BlockWindow, y: BlockWindow)
 # -- hints ---------------------------------------------------------------------------------------
 # the result's lanes are computed from the same lanes of the operands
 ELEMENTWISE = {*ARITHMETIC, "arith.extsi", "arith.extui", "arith.trunci", "tt.addptr"}
-# of what an operation moves, the hints are moved with it
+# these move values, and the hints with them
 MOVED = {
     "arith.select", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.trans", "tt.reshape",
 }  # fmt: skip
@@ -181,19 +181,19 @@ ACCESSES = {"tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas"}
 
 
 def claim_hints(machine: Machine, op: Op, value: Any, argument: str = "") -> Any:
-    """Claim what an operation's hints say of a value: its result, or a loop's `argument`.
+    """Claim the hints of an operation on a value: its result, or a loop's `argument`.
 
-    The value then keeps what was said of it.
+    The value then keeps these hints.
     """
-    said = {word: f"{hint}{argument}" for hint, word in HINTS.items()}
-    said = {word: name for word, name in said.items() if name in op.attrs}
-    if said and not isinstance(value, Ints):
+    attributes = {word: f"{hint}{argument}" for hint, word in HINTS.items()}
+    attributes = {word: name for word, name in attributes.items() if name in op.attrs}
+    if attributes and not isinstance(value, Ints):
         what = "pointers" if isinstance(value, Pointers) else "loaded numbers"
         cond = ~eq(machine.unknown(f"a hint on {what}", value.shape), 0)
         machine.claim("hint", f"a hint on {what}", cond)
         return value
     hints = []
-    for word, name in said.items():
+    for word, name in attributes.items():
         rank = len(value.shape) or 1
         for axis, n in enumerate((op.integers(name) * rank)[:rank]):
             cond = _hint(word, value, axis, n) if n > 1 else TRUE
@@ -204,15 +204,15 @@ def claim_hints(machine: Machine, op: Op, value: Any, argument: str = "") -> Any
 
 
 def hints_of(value: Any) -> tuple[Hinted, ...]:
-    """What was said of the values that a value is computed from."""
+    """Return the hints on the values that a value is computed from."""
     value = value.base if isinstance(value, BlockWindow) else value
     return value.hints if isinstance(value, Ints | Pointers) else ()
 
 
 def keep_hints(machine: Machine, op: Op, values: Sequence[Any], results: list[Any]) -> list[Any]:
-    """The results of an operation with what was said of its operands.
+    """Return the results of an operation with the hints on its operands.
 
-    Where results cannot keep it, as those of a comparison, it must hold in every lane.
+    If results cannot keep a hint, as those of a comparison, it must hold in every lane.
     """
     hints = tuple(dict.fromkeys(x for value in values for x in hints_of(value)))
     if not hints or op.name in MOVED:
@@ -225,7 +225,7 @@ def keep_hints(machine: Machine, op: Op, values: Sequence[Any], results: list[An
 
 
 def _format_lane(machine: Machine, word: str, value: Ints, axis: int, cond: Cond) -> Cond:
-    """What must hold for a lane not to be misdescribed: of a multiple, for all its run.
+    """Return the condition that a lane is not misdescribed: for a multiple, its run up to it.
 
     That is more than needed: every lane up to it, whichever that is, begins a run at a multiple or
     follows its neighbour.
@@ -246,7 +246,7 @@ def _hint(word: str, value: Ints, axis: int, n: int) -> Cond:
         starts = eq(make("mod", value.term, n), 0)
         if atom is None:
             return starts
-        # what follows its left neighbour is inside a run, whose first value counts
+        # a lane that follows its left neighbour is inside a run, whose first value counts
         before = substitute(value.term, {atom: index - 1})
         return some((starts, every((le(1, index), eq(value.term, before + 1)))))
     if atom is None:
@@ -264,13 +264,13 @@ _TRITON = str(Path(triton.__file__).parent)
 
 @dataclass(slots=True)
 class Machine:
-    """One launch over symbols: what it knows of programs and trips, and what was seen.
+    """One launch over symbols: the conditions on its programs and trips, and its records.
 
-    `known` is what holds of each program's number and each trip; `launched` of the launch, if it
-    is not refused; `accesses`, `claims` and `branches` are in the order of the source; `uses` are
-    loaded integers on which these depend; `forgone` are hints of which it is not known whom they
-    concern. While `muted` nothing is kept: a loop's body is first run to learn what it does to the
-    values that it carries.
+    `known` is what holds of each program's number and each trip; `launched` holds of the launch, if
+    it is not refused; `accesses`, `claims` and `branches` are in the order of the source; `uses`
+    are loaded integers on which these depend; `forgone` are hints for which the lanes that matter
+    are not known. While `muted` nothing is recorded: a loop's body is first run to learn its effect
+    on the values that it carries.
     """
 
     functions: dict[str, Function]
@@ -292,7 +292,7 @@ class Machine:
     returned: list[tuple[Cond, list[Any]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # what is seen is of a program that runs
+        # all records are of a program that runs
         self.path = every(le(1, size) for size in self.grid)
         pids = []
         for axis, size, limit in zip("xyz", self.grid, GRID_LIMITS, strict=True):
@@ -317,7 +317,7 @@ class Machine:
 
     # -- functions, blocks, operations -----------------------------------------------------------
     def call(self, function: Function, arguments: Sequence[Any], caller: Where | None) -> list[Any]:
-        """What a function returns: its body in place of the call."""
+        """Return the results of a function, interpreting its body in place of the call."""
         frame = Invocation(function.name, caller)
         names = (name for name, _ in function.args)
         frame.values.update(zip(names, arguments, strict=True))
@@ -328,7 +328,7 @@ class Machine:
         return merge([(cond, values) for cond, values in returned], self)
 
     def blocks(self, blocks: list[Block], frame: Invocation) -> None:
-        """A function's blocks in order, each under the condition that it is reached."""
+        """Interpret a function's blocks in order, each under the condition that it is reached."""
         begin = self.path
         entries: dict[str, list[tuple[Cond, list[Any]]]] = {}
         position = {block.label: i for i, block in enumerate(blocks)}
@@ -365,7 +365,7 @@ class Machine:
         self.path = begin
 
     def op(self, op: Op, frame: Invocation) -> None:
-        """One operation."""
+        """Interpret one operation."""
         self.where = self.place(op.loc, frame)
         if op.name in CONTROL:
             values, results = [], CONTROL[op.name](self, op, frame)
@@ -387,35 +387,35 @@ class Machine:
         frame.values.update(zip(op.results, results, strict=True))
 
     def place(self, loc: Loc | None, frame: Invocation) -> Where | None:
-        """The user's line of an operation: the call's, where it stands in Triton's own library."""
+        """Return the user's line of an operation: the call's, if it is in Triton's own library."""
         if loc is None or loc.file.startswith(_TRITON):
             return frame.caller
         name = frame.function.rpartition(".")[2].partition("__")[0] or frame.function
         return Where(loc.file, loc.line, name)
 
     def region(self, blocks: list[Block], frame: Invocation) -> list[Any]:
-        """What a region of one block hands on."""
+        """Interpret a region of one block and return the values that it yields."""
         *body, last = blocks[0].ops
         for op in body:
             self.op(op, frame)
         return [frame.values[x] for x in last.operands]
 
     def part(self, condition: Cond) -> None:
-        """Programs take one side of a branch where a condition holds, and the other elsewhere."""
+        """Record the sides of a branch: one where a condition holds, and the other elsewhere."""
         sides = ((condition, True), (~condition, False))
         if not self.muted and condition not in (TRUE, FALSE):
-            self.branches += [Branch(self.path & x, self.where, taken) for x, taken in sides]
+            self.branches += [Branch(self.path & x, self.where, is_taken) for x, is_taken in sides]
 
     @contextmanager
     def under(self, cond: Cond) -> Iterator[None]:
-        """Operations that only run where a condition holds."""
+        """Interpret operations that only run where a condition holds."""
         outer, self.path = self.path, self.path & cond
         yield
         self.path = outer
 
     # -- values ----------------------------------------------------------------------------------
     def unknown(self, why: str, shape: tuple[int, ...]) -> Poly:
-        """An integer of which nothing is known, of each program, trip and lane its own."""
+        """Return an unconstrained integer, another one for each program, trip and lane."""
         at = f" at {self.where}" if self.where else ""
         trips = (term(x) for x in self.trips)
         lanes = (lane(i, n) for i, n in enumerate(shape))
@@ -423,7 +423,7 @@ class Machine:
         return term(Atom("unknown", f"{why}{at}", number, *self.pids, *trips, *lanes))
 
     def opaque(self, op: Op, values: Sequence[Any], kind: Any) -> Any:
-        """The result of an operation of which only its operands are known."""
+        """Return the result of an operation of which only its operands are known."""
         moved = (
             any(isinstance(x, BlockWindow | Pointers) for x in values)
             and op.name != "tt.ptr_to_int"
@@ -439,7 +439,7 @@ class Machine:
         return Ints(number, kind.shape, kind.dtype.bits)
 
     def ints(self, value: Any) -> Ints:
-        """A value as integers: what was loaded is unknown."""
+        """Return a value as integers: loaded ones are unknown."""
         if isinstance(value, Ints):
             return value
         if isinstance(value, Bools):
@@ -453,7 +453,7 @@ class Machine:
         raise NotInterpretable("a pointer where an integer is expected", self.where)
 
     def bools(self, value: Any) -> Bools:
-        """A value as conditions."""
+        """Return a value as conditions."""
         if isinstance(value, Bools):
             return value
         whole = self.ints(value)
@@ -461,7 +461,7 @@ class Machine:
         return Bools(~_is_zero(whole.term), whole.shape)
 
     def data(self, value: Any) -> Data:
-        """A value as numbers to compute with."""
+        """Return a value as numbers to compute with."""
         if isinstance(value, Data):
             return value
         if isinstance(value, Ints | Bools):
@@ -473,20 +473,20 @@ class Machine:
         return Data("address", getattr(value, "shape", ()))
 
     def symbol(self, name: str) -> Poly:
-        """A new symbol of this launch; another run of it names the same ones."""
+        """Return a new symbol of this launch; another run of it names the same ones."""
         return term(Atom("symbol", name, self.launch, next(self.numbers), is_natural=True))
 
-    def claim(self, kind: str, words: str, cond: Cond, number: Any = None) -> None:
-        """Keep what must hold here."""
+    def claim(self, kind: str, text: str, cond: Cond, number: Any = None) -> None:
+        """Record a condition that must hold here."""
         if not self.muted and cond != TRUE:
-            self.claims.append(Claim(kind, words, cond, self.path, self.where, number))
+            self.claims.append(Claim(kind, text, cond, self.path, self.where, number))
 
     def forgo(self, hints: Iterable[Hinted]) -> None:
-        """Require that hints hold in every lane: who uses them is no longer followed."""
+        """Require that hints hold in every lane: their uses are no longer followed."""
         self.forgone |= {number for number, _ in hints}
 
     def keep(self, access: Access) -> None:
-        """Keep an access."""
+        """Record an access."""
         if not self.muted:
             self.accesses.append(access)
 
@@ -496,7 +496,7 @@ def _is_zero(number: Poly) -> Cond:
 
 
 def describe(value: Data) -> str:
-    """What a number comes from, in a word or two."""
+    """Describe the origin of a number in a word or two."""
     if value.kind == "load":
         return f"what is loaded at {value.access.where}"
     return next((describe(part) for part in value.parts), value.kind)

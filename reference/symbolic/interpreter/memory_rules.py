@@ -56,7 +56,7 @@ def _add(machine: Machine, op: Op, values: Sequence[Any]) -> Data:
 
 
 def add(x: Data, y: Data, word: str = "") -> Data:
-    """A sum, kept in the type `word`; zero adds nothing."""
+    """Return a sum, kept in the type `word`; zero adds nothing."""
     if is_zero(x):
         return y
     return x if is_zero(y) else Data("add", x.shape, (x, y), word=word)
@@ -111,7 +111,7 @@ def _is_sum(machine: Machine, op: Op) -> bool:
 
 
 def _adds(machine: Machine, names: Sequence[str], body: Sequence[Block]) -> bool:
-    """Whether a body, or what it calls, returns the sum of its two arguments."""
+    """Return whether a body, or the function it calls, returns the sum of its two arguments."""
     first, last = body[0].ops[0], body[0].ops[-1]
     if len(body[0].ops) != 2 or len(names) != 2 or sorted(first.operands) != sorted(names):
         return False
@@ -124,11 +124,11 @@ def _adds(machine: Machine, names: Sequence[str], body: Sequence[Block]) -> bool
 
 
 # -- sums ----------------------------------------------------------------------------------------
-def sum_up(first: Data, hole: Any, new: Data, trip: Atom) -> Data:
-    """What a loop leaves of a number: a sum over its trips where each adds to the one before."""
-    rest = _rest(new, hole) if isinstance(hole, Data) else None
+def sum_up(first: Data, carried: Any, new: Data, trip: Atom) -> Data:
+    """Return a number after a loop: a sum over its trips if each adds to the one before."""
+    rest = _rest(new, carried) if isinstance(carried, Data) else None
     if rest is None:
-        fixed = _without(new, hole.word) if isinstance(hole, Data) else new
+        fixed = _without(new, carried.word) if isinstance(carried, Data) else new
         return Data("carried", first.shape, (first, Data("sum", new.shape, (fixed,), over=trip)))
     if rest.kind == "nothing":
         return first
@@ -138,20 +138,20 @@ def sum_up(first: Data, hole: Any, new: Data, trip: Atom) -> Data:
 _NOTHING = Data("nothing")
 
 
-def _rest(value: Data, hole: Data) -> Data | None:
-    """What a value adds to the hole in it, None where it is no such sum."""
-    if value == hole or (value.kind == "hole" and value.word == hole.word):
+def _rest(value: Data, carried: Data) -> Data | None:
+    """Return what a value adds to the carried value in it, or None if it is no such sum."""
+    if value == carried or (value.kind == "hole" and value.word == carried.word):
         return _NOTHING
     if value.kind == "add":
         x, y = value.parts
         for part, other in ((x, y), (y, x)):
-            if not _mentions(other, hole.word):
-                rest = _rest(part, hole)
+            if not _mentions(other, carried.word):
+                rest = _rest(part, carried)
                 if rest is not None:
                     return other if rest.kind == "nothing" else add(rest, other)
         return None
     if value.kind == "choice":
-        parts = [_rest(part, hole) for part in value.parts]
+        parts = [_rest(part, carried) for part in value.parts]
         if any(part is None for part in parts):
             return None
         zero = Data("number", value.shape, word="0")
@@ -161,7 +161,7 @@ def _rest(value: Data, hole: Data) -> Data | None:
 
 
 def names_hole(value: Data) -> bool:
-    """Whether a number is made of what a loop carries."""
+    """Return whether a number depends on what a loop carries."""
     return value.kind in ("hole", "carried", "before") or any(map(names_hole, value.parts))
 
 
@@ -172,7 +172,7 @@ def _mentions(value: Data, word: str) -> bool:
 
 
 def _without(value: Data, word: str) -> Data:
-    """A value with nothing in place of what the loop carries."""
+    """Return a value with nothing in place of what the loop carries."""
     if value.kind == "hole" and value.word == word:
         return replace(value, kind="before", word="")
     return replace(value, parts=tuple(_without(part, word) for part in value.parts))
@@ -285,7 +285,7 @@ def _window(machine: Machine, op: Op, values: Sequence[Any]) -> BlockWindow:
 
 
 def claim_rules(machine: Machine, base: Any, strides: Sequence[Poly]) -> None:
-    """Claim what the copy engine asks of a descriptor that the kernel makes."""
+    """Claim the copy engine's requirements on a descriptor that the kernel makes."""
     if not isinstance(base, Pointers):
         raise NotInterpretable("a descriptor of what is no pointer", machine.where)
     size = DTYPES[base.tensor.dtype].itemsize
@@ -309,7 +309,7 @@ def _advance(machine: Machine, op: Op, values: Sequence[Any]) -> BlockWindow:
 def _place(
     window: BlockWindow, starts: Sequence[Poly], checked: Sequence[int]
 ) -> tuple[Pointers, Cond]:
-    """The pointers of a window's block, and which lanes lie within its parent."""
+    """Return the pointers of a window's block, and which lanes are within its parent."""
     offset: Poly = term(0)
     inside = []
     for axis, (start, stride, size) in enumerate(
@@ -325,7 +325,7 @@ def _place(
 
 
 def _checked(op: Op, window: BlockWindow) -> Sequence[int]:
-    """The axes along which an access looks whether it is within the parent."""
+    """Return the axes along which an access checks that it is within the parent."""
     if not window.starts:
         return range(len(window.block))
     return op.integers("boundaryCheck")
@@ -352,29 +352,29 @@ def _store_window(
 
 
 def _claim_start(machine: Machine, window: BlockWindow, starts: Sequence[Any]) -> tuple[Poly, ...]:
-    """Where a descriptor's block begins; claim that it is a multiple of 16 bytes into its rows."""
-    places = _terms(machine, starts)
+    """Return where a descriptor's block begins; claim a multiple of 16 bytes into its rows."""
+    offsets = _terms(machine, starts)
     size = DTYPES[window.base.tensor.dtype].itemsize
-    begins = eq(make("mod", places[-1] * size, ALIGNMENT), 0)
+    begins = eq(make("mod", offsets[-1] * size, ALIGNMENT), 0)
     machine.claim("hint", "where a descriptor's block begins", begins)
-    return places
+    return offsets
 
 
 @rule("tt.descriptor_load")
 def _descriptor_load(machine: Machine, op: Op, values: Sequence[Any]) -> Data:
     window, *starts = values
-    places = _claim_start(machine, window, starts)
-    return _load_window(machine, op, window, places, op.types[0].shape)
+    offsets = _claim_start(machine, window, starts)
+    return _load_window(machine, op, window, offsets, op.types[0].shape)
 
 
 @rule("tt.descriptor_store")
 def _descriptor_store(machine: Machine, op: Op, values: Sequence[Any]) -> None:
     window, *starts, value = values
-    places = _claim_start(machine, window, starts)
-    size = DTYPES[window.base.tensor.dtype].itemsize  # what is behind a row may be anybody's
+    offsets = _claim_start(machine, window, starts)
+    size = DTYPES[window.base.tensor.dtype].itemsize  # memory after a row may be anybody's
     ends = eq(make("mod", window.sizes[-1] * size, ALIGNMENT), 0)
     machine.claim("hint", "where a descriptor's rows end", ends)
-    _store_window(machine, op, window, places, machine.data(value))
+    _store_window(machine, op, window, offsets, machine.data(value))
 
 
 @rule("tt.descriptor_reduce")

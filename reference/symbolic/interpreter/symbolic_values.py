@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 # -- values --------------------------------------------------------------------------------------
 Shape = tuple[int, ...]
 Step = tuple[Poly, Cond]
-# the number of a hint, and where what it says is true of a lane
+# the number of a hint, and the condition that it is true of a lane
 Hinted = tuple[Any, Cond]
 
 
 def map_hints(hints: tuple[Hinted, ...], change: Callable[[Any], Any]) -> tuple[Hinted, ...]:
-    """Hints of other lanes."""
+    """Return hints for other lanes."""
     return tuple((number, change(cond)) for number, cond in hints)
 
 
@@ -43,8 +43,8 @@ def map_hints(hints: tuple[Hinted, ...], change: Callable[[Any], Any]) -> tuple[
 class Ints:
     """Integers: a term of the lanes, exact; the kernel's own have so many `bits`.
 
-    `is_given`: an argument, whose type Triton chooses by its value. `hints` are what was said of
-    the values that they are computed from.
+    `is_given`: an argument, whose type Triton chooses by its value. `hints` are those on the values
+    that they are computed from.
     """
 
     term: Poly
@@ -77,8 +77,8 @@ class Bools:
 class Pointers:
     """Pointers into a tensor: elements from its first one.
 
-    `steps` are the terms in 32 bits that were added on the way, each with the condition under
-    which it was: they must fit where the pointer is used. `hints` are as those of integers.
+    `steps` are the terms in 32 bits that were added on the way, each with the condition under which
+    this happened: they must fit where the pointer is used. `hints` are as those of integers.
     """
 
     tensor: Any
@@ -97,8 +97,8 @@ class Pointers:
 class BlockWindow:
     """A block pointer or a descriptor: a parent's sizes and strides, and where its block begins.
 
-    `starts` is empty for a descriptor, which is told them by each access. `fill`: whether a lane
-    outside holds a defined number.
+    `starts` is empty for a descriptor, which receives them from each access. `fill`: the number in
+    a lane outside, or None if that is undefined.
     """
 
     base: Pointers
@@ -111,7 +111,7 @@ class BlockWindow:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Numbers that are no addresses, as what they were computed from.
+    """Numbers that are no addresses, as the operations that compute them.
 
     `kind`: "number" (`word` is its text), "load" (`access`), "dot" and "reduce" (the parts are
     contracted over `over`, a lane that no other value names), "sum" (the part is summed over the
@@ -141,9 +141,9 @@ class Access:
     """A load, store or atomic of a block: which elements of which tensor, under which mask.
 
     `term` counts elements from the tensor's first; `mask` holds for the lanes that touch memory,
-    `path` for the programs and trips that come there; `trips` are the loops around it. `other` is
-    what a load gives where the mask is off, None where that is undefined; `value` what is stored.
-    `word` names an atomic; `hints` were said of what the address is computed from.
+    `path` for the programs and trips that reach it; `trips` are the loops around it. `other` is
+    what a load returns where the mask is off, or None if that is undefined; `value` is what is
+    stored. `word` names an atomic; `hints` are those on values that the address is computed from.
     """
 
     kind: str
@@ -164,12 +164,12 @@ class Access:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """Which elements, of which lanes: equal for accesses that differ in what they move."""
+        """The elements and lanes: equal for accesses that differ only in what they move."""
         own = (self.tensor.offset, self.tensor.owner_shape, self.tensor.owner_strides)
         return (self.term, self.mask, self.path, self.shape, self.trips, self.launch, *own)
 
     def map(self, change: Callable[[Any], Any]) -> Access:
-        """The same for other lanes."""
+        """Return the same for other lanes."""
         other = None if self.other is None else self.other.map(change, self.other.shape)
         return replace(
             self, term=change(self.term), mask=change(self.mask), path=change(self.path),
@@ -179,7 +179,7 @@ class Access:
 
 
 def list_named(value: Data) -> Iterator[Poly | Cond]:
-    """The terms and conditions that a number speaks of, those of its parts too."""
+    """Yield the terms and conditions that a number names, those of its parts too."""
     yield value.cond
     if value.over is not None:
         yield term(value.over)
@@ -192,7 +192,7 @@ def list_named(value: Data) -> Iterator[Poly | Cond]:
 
 
 def rebind(value: Data, swaps: Mapping[Atom, Poly]) -> Data:
-    """A number of other programs, trips and lanes, those that its sums run over renamed too."""
+    """Return a number for other programs, trips and lanes, also those that its sums run over."""
     memo: dict[Any, Any] = {}
     access = value.access
     if access is not None:
@@ -207,13 +207,13 @@ def rebind(value: Data, swaps: Mapping[Atom, Poly]) -> Data:
 
 
 def swap_lanes(value: Any, swaps: Mapping[Atom, Poly], shape: Shape) -> Any:
-    """A value with other terms for its lanes."""
+    """Return a value with other terms for its lanes."""
     memo: dict[Any, Any] = {}
     return value.map(lambda x: substitute(x, swaps, memo), shape)
 
 
 def permute(value: Any, order: tuple[int, ...]) -> Any:
-    """A value with its axes in another order: the result's axis i was order[i]."""
+    """Return a value with its axes in another order: the result's axis i was order[i]."""
     shape = tuple(value.shape[i] for i in order)
     swaps = {}
     for new, old in enumerate(order):
@@ -224,7 +224,7 @@ def permute(value: Any, order: tuple[int, ...]) -> Any:
 
 
 def insert_axis(value: Any, axis: int) -> Any:
-    """A value with an axis of one lane at `axis`."""
+    """Return a value with an axis of one lane at `axis`."""
     shape = (*value.shape[:axis], 1, *value.shape[axis:])
     swaps = {}
     for old, n in enumerate(value.shape):
@@ -235,13 +235,13 @@ def insert_axis(value: Any, axis: int) -> Any:
 
 
 def fresh_lane(number: int, size: int) -> Poly:
-    """A lane that no block has: what a contraction runs over."""
+    """Return a lane that no block has, for a contraction to run over."""
     return term(Atom("symbol", LANE, f"k{number}", size, is_natural=True, most=size - 1))
 
 
 # -- loop variables ------------------------------------------------------------------------------
 def terms_of(value: Any) -> tuple[Poly, ...]:
-    """The integers of a value that a loop may carry."""
+    """Return the integers of a value that a loop may carry."""
     if isinstance(value, Ints | Pointers):
         return (value.term,)
     if isinstance(value, BlockWindow):
@@ -252,7 +252,7 @@ def terms_of(value: Any) -> tuple[Poly, ...]:
 
 
 def fixed_of(value: Any) -> Any:
-    """What a loop is not followed in changing: whose elements, and how a window lies on them."""
+    """Return the parts of a value that a loop must not change: its tensor, a window's layout."""
     if isinstance(value, Pointers):
         return value.tensor
     if isinstance(value, BlockWindow):
@@ -261,7 +261,7 @@ def fixed_of(value: Any) -> Any:
 
 
 class LoopVariable:
-    """A carried value with a symbol for what the trips before added to it."""
+    """A carried value with a symbol for what earlier trips added to it."""
 
     def __init__(self, init: Any) -> None:
         self.init = init
@@ -276,7 +276,7 @@ class LoopVariable:
             self.value = self.fill(self.symbols)
 
     def fill(self, added: Sequence[Poly]) -> Any:
-        """The value with these terms added to its first one."""
+        """Return the value with these terms added to its first one."""
         if isinstance(self.init, Ints | Pointers):
             return replace(self.init, term=self.init.term + added[0])
         if isinstance(self.init, BlockWindow):
@@ -286,7 +286,7 @@ class LoopVariable:
         return Bools(~_zero(self.init.number + added[0]), self.init.shape)
 
     def unknown(self, machine: Machine) -> Any:
-        """The value where nothing is known of what the trips add."""
+        """Return the value if nothing is known of what the trips add."""
         if isinstance(self.init, Data):
             return self.value
         shape = () if isinstance(self.init, BlockWindow) else self.init.shape
@@ -315,7 +315,7 @@ _OTHERS = {
     "arith.xori": "xor",
     "arith.shrsi": "shr",
 }
-# read without sign: the same where nothing is negative
+# unsigned: the same if nothing is negative
 _UNSIGNED = {
     "arith.divui": "div",
     "arith.remui": "rem",
@@ -327,12 +327,12 @@ ARITHMETIC = (*_RING, *_OTHERS, *_UNSIGNED, "arith.shli")
 
 
 def is_ring(name: str) -> bool:
-    """Whether an operation is right modulo a power of two: a wrap on the way is harmless."""
+    """Return whether an operation is exact modulo a power of two, so that overflow is harmless."""
     return name in _RING or name == "arith.shli"
 
 
 def compute(name: str, x: Poly, y: Poly) -> Poly | None:
-    """An operation on two exact integers, None where terms cannot say it."""
+    """Return an operation on two exact integers, or None if no term expresses it."""
     if name in _RING:
         return _RING[name](x, y)
     if name == "arith.shli":
@@ -346,7 +346,7 @@ def compute(name: str, x: Poly, y: Poly) -> Poly | None:
 
 
 def compare(predicate: str, x: Poly, y: Poly) -> Cond | None:
-    """A comparison of two exact integers, None where terms cannot say it."""
+    """Return a comparison of two exact integers, or None if no condition expresses it."""
     if predicate.startswith("u"):
         if not y.is_natural:
             return None

@@ -1,1 +1,1 @@
-"""What must follow of a kernel's accesses, for every size: each asked of the solver."""
+"""Obligations that a kernel's accesses must satisfy at every size, each proved by the solver."""

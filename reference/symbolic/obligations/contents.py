@@ -1,4 +1,4 @@
-"""The contents of memory: what a load reads of the stores before it."""
+"""The contents of memory: what a load reads from the stores before it."""
 
 from __future__ import annotations
 
@@ -58,35 +58,35 @@ Part = tuple[Cond, Memory | None, Index]
 
 
 class NotCopied(Exception):
-    """An operation that is no copy, as far as terms show; the message says which."""
+    """An operation that terms do not show to be a copy; the message says what it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cutout:
-    """Where an element of a memory lies in a view of it: the index there, if it is inside."""
+    """An element's position in a view of its memory: its index there, if it is inside."""
 
     inside: Cond
     at: Index
 
 
 def get_base(call: TorchCall) -> str:
-    """The name of an operation without its overload."""
+    """Return the name of an operation without its overload."""
     return call.name.rsplit(".", 1)[0]
 
 
 def is_dense(solver: Solver, memory: Memory) -> bool:
-    """Whether the elements of a memory follow each other, its axes in some order."""
+    """Return whether the elements of a memory are contiguous, its axes in some order."""
     axes = [x for x in zip(memory.shape, memory.strides, strict=True) if x[0].constant != 1]
     return _is_dense(solver, axes, [term(1)])
 
 
 def _is_dense(solver: Solver, axes: list[tuple[Poly, Poly]], steps: list[Poly]) -> bool:
-    """Whether one of the axes has one of these strides, and the others go on from there."""
+    """Return whether one of the axes has one of these strides, and the others continue from it."""
     inner = [x for x in axes if x[1] in steps]
     inner += [x for x in axes if any(solver.follows(eq(x[1], step)) == YES for step in steps)]
     for axis in dict.fromkeys(inner):
         others = [x for x in axes if x is not axis]
-        size, step = axis  # where there is no element at all, any stride will do
+        size, step = axis  # with no element at all, any stride will do
         further = [step * size, step * make("max", size, 1), step * make("max", 1, size)]
         if _is_dense(solver, others, further):
             return True
@@ -94,7 +94,7 @@ def _is_dense(solver: Solver, axes: list[tuple[Poly, Poly]], steps: list[Poly]) 
 
 
 def find_box(solver: Solver, view: TensorView, at: Sequence[Poly]) -> Cutout:
-    """Where the element `at` of a memory lies in a view of it. Raises NotCopied and NotAffine."""
+    """Return the position of an element in a view of its memory. Raises NotCopied and NotAffine."""
     memory = view.memory
     axes, starts = _match(solver, view)
     inside = []
@@ -109,7 +109,7 @@ def find_box(solver: Solver, view: TensorView, at: Sequence[Poly]) -> Cutout:
 
 
 def _match(solver: Solver, view: TensorView) -> tuple[list[int], Index]:
-    """The axis of a memory along which each axis of a view lies, and where the view begins."""
+    """Return the memory's axis along which each axis of a view runs, and where the view begins."""
     memory = view.memory
     if view.dtype != memory.dtype:
         raise NotCopied(f"{memory.dtype} seen as {view.dtype}")
@@ -120,7 +120,7 @@ def _match(solver: Solver, view: TensorView) -> tuple[list[int], Index]:
         if not free:
             raise NotCopied("a view that is no box of it")
         axes.append(i if i in free else free[0])
-    # a box that ran over an axis would hold elements of other indices
+    # a box that overran an axis would hold elements of other indices
     sizes = [view.shape[axes.index(j)] if j in axes else term(1) for j in range(len(starts))]
     for first, size, whole in zip(starts, sizes, memory.shape, strict=True):
         for goal in (le(0, first), le(first + size, whole)):
@@ -134,18 +134,18 @@ def _is_empty(solver: Solver, view: TensorView) -> bool:
 
 
 def locate_in(solver: Solver, view: TensorView, at: Sequence[Poly]) -> Index:
-    """The index in its memory of a view's element. Raises NotCopied and NotAffine."""
+    """Return the index of a view's element in its memory. Raises NotCopied and NotAffine."""
     axes, starts = _match(solver, view)
-    found = list(starts)
+    index = list(starts)
     for axis, x in zip(axes, at, strict=True):
-        found[axis] = found[axis] + x
-    return tuple(found)
+        index[axis] = index[axis] + x
+    return tuple(index)
 
 
 def list_filled(
     solver: Solver, call: TorchCall, view: TensorView, at: Sequence[Poly]
 ) -> Iterator[Part]:
-    """What an operation leaves at an index of its output, in each case: where no memory, 0.
+    """Yield the source of an element of an operation's output in each case; without a memory, 0.
 
     Raises NotCopied and NotAffine.
     """
@@ -165,13 +165,13 @@ def list_filled(
 
 
 def get_copied(call: TorchCall) -> TensorView | None:
-    """What a copy copies, None where that is no tensor."""
+    """Return the source of a copy, or None if it is no tensor."""
     source = call.args[1] if get_base(call) == "aten.copy_" else call.args[0]
     return source if isinstance(source, TensorView) else None
 
 
 def is_zeros(call: TorchCall) -> bool:
-    """Whether an operation leaves nothing but 0 in its output."""
+    """Return whether an operation fills its output with 0."""
     base = get_base(call)
     filled = {"aten.fill_": 1, "aten.full": 1, "aten.new_full": 2, "aten.full_like": 1}
     if base in filled and len(call.args) > filled[base]:
@@ -185,8 +185,8 @@ def _is_nothing(number: Any) -> bool:
 
 
 def _spread(source: TensorView, view: TensorView, at: Sequence[Poly]) -> Index:
-    """The index in what is copied of an index in what it is copied to: an axis of 1 is spread."""
-    found = []
+    """Return the index in a copy's source for an index in its target: an axis of 1 is broadcast."""
+    index = []
     own = at[len(at) - len(source.shape) :]
     target = view.shape[len(at) - len(source.shape) :]
     if len(own) != len(source.shape):
@@ -194,8 +194,8 @@ def _spread(source: TensorView, view: TensorView, at: Sequence[Poly]) -> Index:
     for n, m, x in zip(source.shape, target, own, strict=True):
         if n != m and n.constant != 1:
             raise NotCopied("a copy of another shape")
-        found.append(x if n == m else term(0))
-    return tuple(found)
+        index.append(x if n == m else term(0))
+    return tuple(index)
 
 
 def _pad(solver: Solver, call: TorchCall, source: TensorView, at: Sequence[Poly]) -> Iterator[Part]:
@@ -211,7 +211,7 @@ def _pad(solver: Solver, call: TorchCall, source: TensorView, at: Sequence[Poly]
 
 
 def _keeps(before: str, after: str) -> bool:
-    """Whether a conversion keeps every number."""
+    """Return whether a conversion preserves every number."""
     x, y = DTYPES.get(before), DTYPES.get(after)
     if x is None or y is None:
         return False
@@ -224,15 +224,15 @@ Tie = tuple[Poly, Poly]
 
 
 class NoProduct(Exception):
-    """What is stored is not a sum of products that terms show; the message says what it is."""
+    """A stored value that terms do not show to be a sum of products; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIsRead:
-    """What a load gives under a condition: the element `at` of an operand, or what a kernel stored.
+    """A value that a load reads under a condition: an operand's element `at`, or a stored value.
 
-    Neither is 0. `tied` are the program, trips and lanes that stored it, `ties` what they are
-    known by: their index is the load's.
+    Values that are 0 have no record. `tied` are the program, trips and lanes that stored it, `ties`
+    the equations that determine them: their index is the load's.
     """
 
     cond: Cond
@@ -245,7 +245,7 @@ class WhatIsRead:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What must hold of a load under conditions for it to give what is said of it."""
+    """A condition on a load that must hold under `given` for the contents reported for it."""
 
     what: str
     load: Access
@@ -256,12 +256,12 @@ class Question:
 def find_indices(
     solver: Solver, access: Access, view: Any = None
 ) -> list[tuple[Cond, tuple[Poly, ...]]]:
-    """The index of an access along each axis, in each case. Raises NotAffine.
+    """Return the index of an access along each axis, in each case. Raises NotAffine.
 
-    Where it counts through a dense tensor as through a single row, what runs over an axis is
-    carried to the axis before.
+    If it treats a dense tensor as a single row, an index beyond an axis is carried to the axis
+    before.
     """
-    found = []
+    entries = []
     whole = view is None or is_whole(view)
     for case, at in find_places(access, view):
         if whole and is_row_major(access.tensor) and is_counted_through(access.tensor, at):
@@ -269,24 +269,24 @@ def find_indices(
             sides = zip(at, shape, strict=True)
             if any(solver.follows(lt(x, n), *given) != YES for x, n in sides):
                 at = _carry(at, shape)
-        found.append((case, at))
-    return found
+        entries.append((case, at))
+    return entries
 
 
 def _carry(at: Sequence[Poly], shape: Sequence[Poly]) -> tuple[Poly, ...]:
-    found = list(at)
-    for axis in reversed(range(1, len(found))):
-        if found[axis - 1].constant is not None:
-            found[axis - 1] = found[axis - 1] + make("floordiv", found[axis], shape[axis])
-            found[axis] = make("mod", found[axis], shape[axis])
-    return tuple(found)
+    index = list(at)
+    for axis in reversed(range(1, len(index))):
+        if index[axis - 1].constant is not None:
+            index[axis - 1] = index[axis - 1] + make("floordiv", index[axis], shape[axis])
+            index[axis] = make("mod", index[axis], shape[axis])
+    return tuple(index)
 
 
 @dataclass(slots=True)
 class Contents:
-    """What memory holds before each launch of a path.
+    """The contents of memory before each launch of a path.
 
-    `asked` are the questions on which the answers rest: whoever reads must ask them.
+    `asked` are the questions on which the answers depend: the caller must ask them.
     """
 
     solver: Solver
@@ -296,7 +296,7 @@ class Contents:
     alone: dict[Access, bool] = field(default_factory=dict)
 
     def read(self, load: Access, given: Cond) -> Iterator[WhatIsRead]:
-        """What a load gives where a condition holds. Raises NoProduct."""
+        """Yield what a load reads under a condition. Raises NoProduct."""
         memory: Memory = load.tensor.memory
         if load.kind != "load":
             raise NoProduct(f"what an atomic of {memory.name} gives")
@@ -326,7 +326,7 @@ class Contents:
     def _trace(
         self, load: Access, memory: Memory, at: tuple[Poly, ...], end: int, cond: Cond, given: Cond
     ) -> Iterator[WhatIsRead]:
-        """What an element of memory is before the operation `end`."""
+        """Yield the contents of an element of memory before the operation `end`."""
         if not memory.is_operand:
             self._ask_within(load, memory, at, (cond, given))
         for i in reversed(range(end)):
@@ -363,11 +363,11 @@ class Contents:
             for goal in (le(0, x), lt(x, n)):
                 self.asked.append(Question(what, load, goal, given))
 
-    # -- what kernels stored ---------------------------------------------------------------------
+    # -- stored values ---------------------------------------------------------------------------
     def _read_stores(
         self, load: Access, stores: list[Access], at: tuple[Poly, ...], cond: Cond, given: Cond
     ) -> Iterator[WhatIsRead]:
-        """What a launch stored at an index: of all of a memory, each element once, by one store."""
+        """Yield what a launch stored at an index: it stores every element once, by one store."""
         store, *others = stores
         memory = store.tensor.memory
         if others or store.kind != "store" or store.tensor.dtype != memory.dtype:
@@ -382,8 +382,8 @@ class Contents:
         tied = tuple(
             atom for x in list_free(self.solver, *own) if (atom := swaps[x].atom) is not None
         )
-        for case, place in find_indices(self.solver, store):
-            there = tuple(substitute(x, swaps) for x in place)
+        for case, indices in find_indices(self.solver, store):
+            there = tuple(substitute(x, swaps) for x in indices)
             held = substitute(every((store.path, store.mask, case)), swaps)
             self._ask_within(load, memory, there, (cond, given, held))
             ties = tuple(zip(there, at, strict=True))
@@ -391,16 +391,16 @@ class Contents:
             yield WhatIsRead(whole, value=rebind(store.value, swaps), tied=tied, ties=ties)
 
     def _list_instance(self, store: Access) -> list[Atom]:
-        """What tells one execution of a store from another: program, trips and lane."""
+        """Return the atoms that identify an execution of a store: program, trips and lane."""
         lanes = (lane(i, n).atom for i, n in enumerate(store.shape))
-        found = [*list_programs(self.solver, store), *store.trips, *filter(None, lanes)]
-        return list(dict.fromkeys(found))
+        atoms = [*list_programs(self.solver, store), *store.trips, *filter(None, lanes)]
+        return list(dict.fromkeys(atoms))
 
     def is_alone(self, store: Access) -> bool:
-        """Whether every element of a memory is stored, and by one lane of one program and trip."""
+        """Return whether one lane of one program and trip stores each element of a memory."""
         if store not in self.alone:
             self.alone[store] = all(
-                said.status == PROVED for said in judge_all(self.solver, [store])
+                verdict.status == PROVED for verdict in judge_all(self.solver, [store])
             ) and self._is_once(store)
         return self.alone[store]
 
@@ -418,11 +418,11 @@ class Contents:
         if len(places) == 1 and self._is_within(store, places[0]):
             met = [(x, substitute(x, swaps)) for x in places[0][1]]
         conds = (given, substitute(given, swaps))
-        said = judge_separate(solver, "stored once", store, conds, met, apart, swaps, ())
-        return said.status == PROVED
+        verdict = judge_separate(solver, "stored once", store, conds, met, apart, swaps, ())
+        return verdict.status == PROVED
 
-    def _is_within(self, store: Access, place: Any) -> bool:
-        case, at = place
+    def _is_within(self, store: Access, entry: Any) -> bool:
+        case, at = entry
         sides = zip(at, store.tensor.owner_shape, strict=True)
         inside = every(cond for x, n in sides for cond in (le(0, x), lt(x, n)))
         return self.solver.follows(inside, store.path, store.mask, case) == YES

@@ -54,56 +54,58 @@ from gemmproof.reference.symbolic.terms import (
 )
 
 # -- reaching ------------------------------------------------------------------------------------
-# under which conditions, in which loops' trips, which indices
+# its conditions, the trips of its loops, its indices
 Source = tuple[tuple[Cond, ...], tuple[Atom, ...], Sequence[Poly]]
-# the kinds of atoms whose definitions leave them one value
+# the kinds of atoms that their definitions determine uniquely
 DEFINED = ("floordiv", "mod", "div", "rem", "min", "max", "choice", "flag")
 
 
 def find_gap(
     solver: Solver, sources: Sequence[Source], targets: Sequence[Poly], within: Cond
 ) -> str:
-    """Why it is not shown that sources come to all targets that are `within`, "" where it is."""
-    why = "which program stores an element is no plain sum"
+    """Return why sources are not shown to reach all targets that are `within`, "" if they do."""
+    reason = "which program stores an element is no plain sum"
     for splits in (False, True):
-        ways: list[tuple[Cond, Cond]] = []
+        cases: list[tuple[Cond, Cond]] = []
         for source in sources:
             with suppress(NotInvertible):
-                ways += _list_ways(solver, source, targets, splits)
-        if ways and _covers(solver, ways, within):
+                cases += _list_ways(solver, source, targets, splits)
+        if cases and _covers(solver, cases, within):
             return ""
-        why = "z3 came to no end" if ways else why
-    return why
+        reason = "z3 came to no end" if cases else reason
+    return reason
 
 
-def _covers(solver: Solver, ways: list[tuple[Cond, Cond]], within: Cond) -> bool:
-    """Whether every element is come to: in each case by its way, or by one of them."""
-    given, alone = [within], len(ways) > 1
-    for case, goal in ways if alone else ():
-        alone = alone and solver.follows(goal, *given, case) == YES
+def _covers(solver: Solver, cases: list[tuple[Cond, Cond]], within: Cond) -> bool:
+    """Return whether every element is reached: in each case by its goal, or by any of them."""
+    given, one_by_one = [within], len(cases) > 1
+    for case, goal in cases if one_by_one else ():
+        one_by_one = one_by_one and solver.follows(goal, *given, case) == YES
         given.append(~case)
-    if alone and solver.decide(TRUE, *given) == "unsat":
+    if one_by_one and solver.decide(TRUE, *given) == "unsat":
         return True
-    return solver.follows(some(goal for _, goal in ways), within) == YES
+    return solver.follows(some(goal for _, goal in cases), within) == YES
 
 
 def _list_ways(
     solver: Solver, source: Source, targets: Sequence[Poly], splits: bool
 ) -> Iterator[tuple[Cond, Cond]]:
-    """What must hold for a source to come to the targets, and in which case of its choices."""
-    whole, trips, at = source
-    for chosen, conds, places in list_choices(whole, tuple(at)) if splits else ((TRUE, whole, at),):
-        free = list_free(solver, chosen, *conds, *places, *map(term, trips))
+    """Yield each case of a source's choices, and the condition that it reaches the targets."""
+    all_conds, trips, at = source
+    for chosen, conds, indices in (
+        list_choices(all_conds, tuple(at)) if splits else ((TRUE, all_conds, at),)
+    ):
+        free = list_free(solver, chosen, *conds, *indices, *map(term, trips))
         inverse = Inversion(free)
-        equations = list(zip(places, targets, strict=True))
+        equations = list(zip(indices, targets, strict=True))
         inverse.solve(equations)
         goal = reach(solver, inverse, equations, (chosen, *conds))
-        told = [x for x in list_parts([goal]) if _tells(x, targets)]
-        yield every((substitute(chosen, inverse.complete(chosen)), *told)), goal
+        selectors = [x for x in list_parts([goal]) if _is_on_targets(x, targets)]
+        yield every((substitute(chosen, inverse.complete(chosen)), *selectors)), goal
 
 
-def _tells(cond: Cond, targets: Sequence[Poly]) -> bool:
-    """Whether a condition tells targets apart by themselves, as even ones from odd ones."""
+def _is_on_targets(cond: Cond, targets: Sequence[Poly]) -> bool:
+    """Return whether a condition is on the targets alone, as one that selects the even ones is."""
     return {x for x in walk(cond) if x.is_leaf} <= set(walk(*targets))
 
 
@@ -111,10 +113,10 @@ def reach(
     solver: Solver, inverse: Inversion, equations: Sequence[tuple[Poly, Poly]],
     conds: tuple[Cond, ...],
 ) -> Cond:  # fmt: skip
-    """What must hold for the values of an inversion to be programs, trips and lanes that are there.
+    """Return the condition that an inversion's values are existing programs, trips and lanes.
 
-    They are if what pins every atom holds of its value: a quotient and a remainder are the only
-    numbers of which theirs does.
+    They are if the conditions that define each atom (`pin`) hold of its value: a quotient and a
+    remainder are the only numbers that satisfy theirs.
     """
     ranges = [solver.known[x] for x in inverse.free if x in solver.known]
     values = inverse.complete(*conds, *ranges, *(left for left, _ in equations))
@@ -129,35 +131,35 @@ def reach(
 
 
 # -- tiles ---------------------------------------------------------------------------------------
-# a store, its index along each axis, and its programs
+# a store, its index along each axis, its programs
 Placed = tuple[Access, Sequence[Poly], Sequence[Atom]]
 
 
 def has_one_program_each(
     solver: Solver, stores: Sequence[Placed], shape: Sequence[Poly], whole: bool = False
 ) -> bool:
-    """Whether each tile is that of one program, so that no element is in two of them.
+    """Return whether each tile belongs to one program, so that no element is in two of them.
 
-    An index along an axis is a tile's number and a place in it. Of as many programs as there are
-    tiles, which come to all of them, no two come to one: the set is finite. Masks only leave
-    elements out. Several stores are parts of one tile, no two of them the same part; of a `whole`
-    one they are all.
+    An index along an axis is a tile's number and an offset in the tile. If there are as many
+    programs as tiles and they reach all tiles, no two reach the same one: the set is finite. Masks
+    only exclude elements. Several stores are distinct parts of one tile; with `whole` they are all
+    of its parts.
     """
-    named = (("tiles", x.launch, x.shape, x.trips, tuple(at)) for x, at, _ in stores)
-    what = (*named, tuple(shape), whole)
-    return solver.recall(what, lambda: _has_one_program_each(solver, stores, shape, whole))
+    stores_key = (("tiles", x.launch, x.shape, x.trips, tuple(at)) for x, at, _ in stores)
+    key = (*stores_key, tuple(shape), whole)
+    return solver.recall(key, lambda: _has_one_program_each(solver, stores, shape, whole))
 
 
 def _has_one_program_each(
     solver: Solver, stores: Sequence[Placed], shape: Sequence[Poly], whole: bool
 ) -> bool:
     (first, at, programs), *_ = stores
-    sizes = [find_step([place[axis] for _, place, _ in stores]) for axis in range(len(at))]
+    sizes = [find_step([indices[axis] for _, indices, _ in stores]) for axis in range(len(at))]
     parts: list[tuple[int, ...]] = []
     tiles = [make("floordiv", index, size) for index, size in zip(at, sizes, strict=True)]
-    for access, place, own in stores:
-        part = _find_part(access, place, sizes)
-        same = [make("floordiv", x, size) for x, size in zip(place, sizes, strict=True)] == tiles
+    for access, indices, own in stores:
+        part = _find_part(access, indices, sizes)
+        same = [make("floordiv", x, size) for x, size in zip(indices, sizes, strict=True)] == tiles
         alike = (access.launch, access.shape, own) == (first.launch, first.shape, programs)
         if part is None or part in parts or access.trips or not (same and alike):
             return False
@@ -177,12 +179,12 @@ def _has_one_program_each(
 
 
 def _find_part(access: Access, at: Sequence[Poly], sizes: Sequence[int]) -> tuple[int, ...] | None:
-    """Which part of a tile an access is, counted along each axis; None where it is no such part.
+    """Return which part of a tile an access is, counted along each axis, or None if it is none.
 
-    A tile is cut along an axis into as many as go into it; every lane is one place of a part.
+    A tile is divided along an axis into as many parts as fit; every lane is one element of a part.
     """
     lanes = {x.atom: n for i, n in enumerate(access.shape) if (x := lane(i, n)).atom is not None}
-    part, told = [], set()
+    part, covered = [], set()
     for index, size in zip(at, sizes, strict=True):
         below = index - size * make("floordiv", index, size)
         begin = below.terms.get((), 0)
@@ -190,25 +192,25 @@ def _find_part(access: Access, at: Sequence[Poly], sizes: Sequence[int]) -> tupl
         n = 1 if atom is None else lanes.get(atom, 0)
         if (atom is None and below != begin) or not n or size % n or begin % n or begin >= size:
             return None
-        told.add(atom)
+        covered.add(atom)
         part.append(begin // n)
-    return tuple(part) if told - {None} == set(lanes) else None
+    return tuple(part) if covered - {None} == set(lanes) else None
 
 
 # -- cover ---------------------------------------------------------------------------------------
 def judge_twice(
     solver: Solver, first: Access, second: Access, small: tuple[Atom, ...], view: Any = None
 ) -> Iterator[Verdict]:
-    """No two lanes, of whatever programs and trips, store one element."""
-    words = f"stored once in {first.tensor.name}"
-    asked = ("twice", first.place, second.place, _sides(view))
-    if solver.remembers(*asked):
-        yield Verdict(PROVED, words, first.where)
+    """No two lanes, of any programs and trips, store the same element."""
+    text = f"stored once in {first.tensor.name}"
+    key = ("twice", first.place, second.place, _sides(view))
+    if solver.remembers(*key):
+        yield Verdict(PROVED, text, first.where)
         return
-    said = list(_judge_twice(solver, first, second, small, view, words))
-    if all(one.status == PROVED for one in said):
-        solver.remember(*asked)
-    yield from said
+    verdicts = list(_judge_twice(solver, first, second, small, view, text))
+    if all(x.status == PROVED for x in verdicts):
+        solver.remember(*key)
+    yield from verdicts
 
 
 def _sides(view: Any) -> tuple[Any, ...]:
@@ -216,15 +218,15 @@ def _sides(view: Any) -> tuple[Any, ...]:
 
 
 def _judge_twice(
-    solver: Solver, first: Access, second: Access, small: tuple[Atom, ...], view: Any, words: str
+    solver: Solver, first: Access, second: Access, small: tuple[Atom, ...], view: Any, text: str
 ) -> Iterator[Verdict]:
     try:
-        places = [(x, *place) for x in (first, second) for place in find_places(x, view)]
+        places = [(x, *entry) for x in (first, second) for entry in find_places(x, view)]
     except NotAffine as error:
-        yield Verdict(OPEN, words, first.where, f"its layout: {error}")
+        yield Verdict(OPEN, text, first.where, f"its layout: {error}")
         return
-    ours = [place for place in places if place[0] is first]
-    theirs = [place for place in places if place[0] is second]
+    ours = [entry for entry in places if entry[0] is first]
+    theirs = [entry for entry in places if entry[0] is second]
     if first is second:
         theirs = theirs[len(theirs) // 2 :]
         ours = theirs
@@ -232,9 +234,9 @@ def _judge_twice(
     whole = view is None or is_whole(view)
     through = whole and any(is_counted_through(x.tensor, at) for x, _, at in both)
     shape = first.tensor.owner_shape if view is None else view.shape
-    flat = through or not all(_is_within(solver, *place, shape) for place in both)
+    flat = through or not all(_is_within(solver, *entry, shape) for entry in both)
     if not flat and _are_tiled(solver, [first] if first is second else [first, second], view):
-        yield Verdict(PROVED, words, first.where)
+        yield Verdict(PROVED, text, first.where)
         return
     if flat:
         ours, theirs = ([(x, case, _address(x)) for x, case, _ in y] for y in (ours, theirs))
@@ -248,11 +250,11 @@ def _judge_twice(
             there = substitute(other, swaps)
             met = [(p, substitute(q, swaps)) for p, q in zip(at_x, at_y, strict=True)]
             apart = _apart(swaps, x.trips if x is y else None)
-            yield judge_separate(solver, words, x, (given, there), met, apart, swaps, small)
+            yield judge_separate(solver, text, x, (given, there), met, apart, swaps, small)
 
 
 def _apart(swaps: dict[Atom, Poly], trips: Sequence[Atom] | None) -> Cond:
-    """Two programs, or two lanes of one access: a program may store an element again later."""
+    """Return that programs, or lanes of one access, differ: a program may store twice."""
     differ = {x: ~eq(term(x), y) for x, y in swaps.items()}
     programs = some(cond for x, cond in differ.items() if str(x.args[0]).startswith("pid_"))
     if trips is None:
@@ -264,7 +266,7 @@ def _apart(swaps: dict[Atom, Poly], trips: Sequence[Atom] | None) -> Cond:
 def _is_within(
     solver: Solver, access: Access, case: Cond, at: Sequence[Poly], shape: Sequence[Poly]
 ) -> bool:
-    """Whether indices are within their axes, so that two elements have two pairs of them."""
+    """Return whether indices are within their axes, so that two elements differ in some index."""
     sides = zip(at, shape, strict=True)
     inside = every(cond for x, n in sides for cond in (le(0, x), lt(x, n)))
     return solver.follows(inside, access.path, access.mask, case) == YES
@@ -275,33 +277,33 @@ def _address(access: Access) -> tuple[Poly, ...]:
 
 
 def judge_separate(
-    solver: Solver, words: str, access: Access, conds: tuple[Cond, ...],
+    solver: Solver, text: str, access: Access, conds: tuple[Cond, ...],
     met: Sequence[tuple[Poly, Poly]], apart: Cond, swaps: dict[Atom, Poly],
     small: tuple[Atom, ...],
 ) -> Verdict:  # fmt: skip
-    """Whether two instances that meet must be one: atom by atom they are shown to be equal.
+    """Judge whether two instances that meet must be one: their atoms are shown to be equal.
 
-    They meet where the terms of each pair are equal.
+    They meet if the terms of each pair are equal.
     """
     whole = every((*conds, *(eq(x, y) for x, y in met)))
     alike = every(cond for x, y in met for cond in split_equal(x, y))
     for unfold, given in ((solver.unfold_near, alike), (solver.unfold, whole)):
         solver.learn(given)
         if _is_one(solver, unfold(given, apart), apart, _pairs(given, swaps)):
-            return Verdict(PROVED, words, access.where)
+            return Verdict(PROVED, text, access.where)
     if solver.decide(apart, whole) == "unsat":
-        return Verdict(PROVED, words, access.where)
+        return Verdict(PROVED, text, access.where)
     doubt = find_unknown(whole)
     if doubt:
-        return Verdict(OPEN, words, access.where, doubt)
+        return Verdict(OPEN, text, access.where, doubt)
     model = solver.find(whole, apart, small=small)
     if model is not None:
-        return Verdict(REFUTED, words, access.where, model=model)
-    return Verdict(OPEN, words, access.where, "z3 came to no end")
+        return Verdict(REFUTED, text, access.where, model=model)
+    return Verdict(OPEN, text, access.where, "z3 came to no end")
 
 
 def _is_one(solver: Solver, facts: list[Cond], apart: Cond, pairs: list[tuple[Atom, Atom]]) -> bool:
-    """Whether two instances are one: pairs that are equal are named alike, one after another."""
+    """Return whether two instances are the same, merging pairs of atoms that are shown equal."""
     merged = True
     while merged:
         if solver.is_ruled_out([*facts, apart]):
@@ -317,68 +319,70 @@ def _is_one(solver: Solver, facts: list[Cond], apart: Cond, pairs: list[tuple[At
 
 
 def _pairs(whole: Cond, swaps: dict[Atom, Poly]) -> list[tuple[Atom, Atom]]:
-    """Atoms of one instance, and the same of the other, those with the fewest parts first."""
-    found = []
+    """Return pairs of an instance's atom and its copy, those with the fewest parts first."""
+    pairs = []
     for atom in walk(whole):
         other = substitute(term(atom), swaps).atom
         if other is not None and other is not atom:
-            found.append((atom, other))
-    return sorted(dict.fromkeys(found), key=lambda p: (not p[0].is_leaf, p[0].number))
+            pairs.append((atom, other))
+    return sorted(dict.fromkeys(pairs), key=lambda p: (not p[0].is_leaf, p[0].number))
 
 
 def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Iterator[Verdict]:
     """Every element of a tensor, or of a view of it, is stored by some lane of some program.
 
-    Elements are told apart by their index along each axis; where a store counts through a dense
-    tensor, by their place.
+    Elements are identified by their index along each axis, or by their address if a store treats a
+    dense tensor as one row.
     """
     tensor, where = stores[0].tensor, stores[0].where
-    words = f"all of {tensor.name} stored"
-    asked = ("all", *(store.place for store in stores), _sides(view))
-    if solver.remembers(*asked):
-        yield Verdict(PROVED, words, where)
+    text = f"all of {tensor.name} stored"
+    key = ("all", *(store.place for store in stores), _sides(view))
+    if solver.remembers(*key):
+        yield Verdict(PROVED, text, where)
         return
     shape = tensor.owner_shape if view is None else view.shape
     places = [_find_indices(store, view) for store in stores]
     if _are_tiled(solver, stores, view, whole=True):
-        solver.remember(*asked)
-        yield Verdict(PROVED, words, where)
+        solver.remember(*key)
+        yield Verdict(PROVED, text, where)
         return
     whole = view is None or is_whole(view)
-    through = whole and any(is_counted_through(tensor, at) for found in places for _, at in found)
+    through = whole and any(
+        is_counted_through(tensor, at) for entries in places for _, at in entries
+    )
     if through and is_dense(tensor):
         places = [[(TRUE, _address(store))] for store in stores]
         shape = (math.prod(shape, start=term(1)),)
-    targets, within = new_element(solver, shape, [at for found in places for _, at in found])
+    targets, within = new_element(solver, shape, [at for entries in places for _, at in entries])
     sources = [
         ((store.path, store.mask, case), store.trips, at)
-        for store, found in zip(stores, places, strict=True)
-        for case, at in found
+        for store, entries in zip(stores, places, strict=True)
+        for case, at in entries
     ]
-    why = find_gap(solver, sources, targets, within)
-    if why:
-        yield Verdict(OPEN, words, where, why)
+    reason = find_gap(solver, sources, targets, within)
+    if reason:
+        yield Verdict(OPEN, text, where, reason)
         return
-    solver.remember(*asked)
-    yield Verdict(PROVED, words, where)
+    solver.remember(*key)
+    yield Verdict(PROVED, text, where)
 
 
 def _are_tiled(solver: Solver, stores: Sequence[Access], view: Any, whole: bool = False) -> bool:
-    """Whether stores are parts of tiles of which each has one program.
+    """Return whether stores are parts of tiles that belong to one program each.
 
-    Where they are to be `whole` tiles, no lane within the tensor may be masked.
+    If they must be `whole` tiles, no lane within the tensor may be masked.
     """
     shape = stores[0].tensor.owner_shape if view is None else view.shape
-    placed = []
+    tile_stores = []
     for store in stores:
         access, programs = join_walks(solver, store)
-        found = _find_indices(access, view)
-        if [case for case, _ in found] != [TRUE]:
+        entries = _find_indices(access, view)
+        if [case for case, _ in entries] != [TRUE]:
             return False
-        placed.append((access, found[0][1], programs))
-    if not has_one_program_each(solver, placed, shape, whole):
+        tile_stores.append((access, entries[0][1], programs))
+    if not has_one_program_each(solver, tile_stores, shape, whole):
         return False
-    for access, at, _ in placed if whole else ():
+    for access, at, _ in tile_stores if whole else ():
         inside = every(lt(x, n) for x, n in zip(at, shape, strict=True))
         if solver.follows(access.path & access.mask, inside) != YES:
             return False

@@ -25,14 +25,14 @@ from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import FALSE, TRUE, Atom, Cond, Poly, every, le, lt, term
 
 # -- lanes ---------------------------------------------------------------------------------------
-# whether the memory that a load reads holds values by then; what launches stored into it
+# whether the memory that a load reads is initialized by then; the stores that launches made to it
 Defined = Callable[[Solver, Access], bool]
 Stores = Callable[[Access], Iterable[Access]]
 
 
 @dataclass(slots=True)
 class Origins:
-    """Looks through numbers for loads that a mask, or their memory, leaves undefined."""
+    """Searches values for loads that a mask, or uninitialized memory, leaves undefined."""
 
     solver: Solver
     small: tuple[Atom, ...]
@@ -41,75 +41,73 @@ class Origins:
     seen: set[tuple[Data, Cond]] = field(default_factory=set)
 
     def judge_store(self, store: Access) -> Iterator[Verdict]:
-        """Each load that a stored lane depends on has its mask on, or says what it gives."""
+        """Each load that a stored lane depends on is unmasked there, or has a fill value."""
         if store.kind == "atomic" and not store.tensor.defined:
             yield Verdict(OPEN, f"onto {store.tensor.name}", store.where, "it begins undefined")
         if store.value is not None:
-            words = f"defined where {store.tensor.name} is stored"
+            text = f"defined where {store.tensor.name} is stored"
             given = every((store.path, store.mask))
-            yield from self._judge(store.value, given, words, store.where)
+            yield from self._judge(store.value, given, text, store.where)
 
     def _judge_earlier(self, store: Access) -> Iterator[Verdict]:
-        """The same of what is read back: a lane of it need not reach a result."""
-        for said in self.judge_store(store):
-            if said.status == REFUTED:
-                said = replace(said, status=OPEN, why="a lane may be undefined", model=None)
-            yield said
+        """Judge a store whose values are read back: a lane of it need not reach a result."""
+        for verdict in self.judge_store(store):
+            if verdict.status == REFUTED:
+                verdict = replace(verdict, status=OPEN, why="a lane may be undefined", model=None)
+            yield verdict
 
     def judge_use(self, value: Data, path: Cond, where: Where | None) -> Iterator[Verdict]:
-        """The same of a loaded integer by which the kernel finds its way."""
+        """A loaded integer on which accesses, claims or branches depend is defined."""
         yield from self._judge(value, path, "defined where it decides", where)
 
-    def _judge(
-        self, value: Data, given: Cond, words: str, where: Where | None
-    ) -> Iterator[Verdict]:
+    def _judge(self, value: Data, given: Cond, text: str, where: Where | None) -> Iterator[Verdict]:
         if (value, given) in self.seen:
             return
         self.seen.add((value, given))
         if value.kind == "undefined":
-            yield Verdict(OPEN, words, where, "an undefined value")
-        if value.kind == "hole":  # whatever an earlier trip left
-            yield Verdict(OPEN, words, where, "a value that a loop carries")
+            yield Verdict(OPEN, text, where, "an undefined value")
+        if value.kind == "hole":  # any value of an earlier trip
+            yield Verdict(OPEN, text, where, "a value that a loop carries")
         if value.kind == "load":
             load: Access = value.access
-            said = f"{words}: load of {load.tensor.name}"
+            load_text = f"{text}: load of {load.tensor.name}"
             if load.mask != TRUE and load.other is None:
                 path = (given, load.path)
-                yield ask(self.solver, said, load.where, load.mask, path, self.small)
+                yield ask(self.solver, load_text, load.where, load.mask, path, self.small)
             elif load.mask != TRUE and load.other is not None:
-                yield from self._judge(load.other, given & ~load.mask, words, where)
+                yield from self._judge(load.other, given & ~load.mask, text, where)
             if not self.is_defined(self.solver, load):
-                yield Verdict(OPEN, words, load.where, f"{load.tensor.name} begins undefined")
+                yield Verdict(OPEN, text, load.where, f"{load.tensor.name} begins undefined")
             for store in self.list_stores(load):
                 yield from self._judge_earlier(store)
         for i, part in enumerate(value.parts):
             branch = given
             if value.kind == "choice":
                 branch = given & (value.cond if i == 0 else ~value.cond)
-            yield from self._judge(part, branch, words, where)
+            yield from self._judge(part, branch, text, where)
 
 
 # -- claims --------------------------------------------------------------------------------------
 def judge_claim(solver: Solver, claim: Claim, small: tuple[Atom, ...]) -> Verdict:
-    """Whether a claim holds in every lane."""
+    """Judge whether a claim holds in every lane."""
     cond, path = claim.cond, claim.path
     walk = find_walk(solver, cond, path)
     if walk is not None:
         cond, path = walk.swap(cond), walk.swap(path)
-    said = ask(solver, claim.words, claim.where, cond, (path,), small)
-    if said.status == REFUTED and claim.words != "tl.assume":
-        # at fault only in lanes that reach a store
+    verdict = ask(solver, claim.words, claim.where, cond, (path,), small)
+    if verdict.status == REFUTED and claim.words != "tl.assume":
+        # a fault only in lanes that reach a store
         return Verdict(OPEN, claim.words, claim.where, "it does not hold in every lane")
-    return said
+    return verdict
 
 
 def judge_hint(
     solver: Solver, claim: Claim, small: tuple[Atom, ...], machines: Sequence[Machine],
     stores: Iterable[Access], list_stores: Stores,
 ) -> Verdict:  # fmt: skip
-    """Whether what a hint says holds in the lanes that matter, or in every lane.
+    """Judge whether a hint is true in the lanes that matter, or in every lane.
 
-    `stores` are those of results; `list_stores` gives those of the memory that a load reads.
+    `stores` are those to results; `list_stores` returns those to the memory that a load reads.
     """
     number = claim.number
     if number is not None and _is_harmless(solver, number, machines, stores, list_stores):
@@ -121,12 +119,12 @@ def _is_harmless(
     solver: Solver, number: Any, machines: Sequence[Machine], stores: Iterable[Access],
     list_stores: Stores,
 ) -> bool:  # fmt: skip
-    """Whether lanes that a hint misdescribes are not stored to, and reach nothing that is."""
+    """Return whether lanes for which a hint is false are not stored to and reach no stored lane."""
 
     def is_true(access: Access, given: Cond) -> bool:
         here = (given, access.path, access.mask)
-        said = (cond for n, cond in access.hints if n == number)
-        return all(solver.follows(cond, *here) == YES for cond in said)
+        conds = (cond for n, cond in access.hints if n == number)
+        return all(solver.follows(cond, *here) == YES for cond in conds)
 
     waiting: list[tuple[Data, Cond]] = []
     for machine in machines:
@@ -142,7 +140,7 @@ def _is_harmless(
         if (value, given) in seen:
             continue
         seen.add((value, given))
-        if value.kind == "hole":  # whatever an earlier trip left
+        if value.kind == "hole":  # any value of an earlier trip
             return False
         if value.kind == "load":
             load: Access = value.access
@@ -158,7 +156,7 @@ def _is_harmless(
 
 
 def _list_values(stores: Iterable[Access]) -> list[tuple[Data, Cond]]:
-    """What is stored, and where."""
+    """Return the stored values, each with the condition under which it is stored."""
     return [(x.value, x.path & x.mask) for x in stores if x.value is not None]
 
 
@@ -167,9 +165,9 @@ Place = tuple[Cond, tuple[Poly, ...]]
 
 
 def find_places(access: Access, view: Any = None) -> list[Place]:
-    """The index of an access along each axis of its operand, in each case. Raises NotAffine.
+    """Return the index of an access along each axis of its operand, in each case. Raises NotAffine.
 
-    `view`: of the same memory, where not the operand's own view is meant.
+    `view`: another view of the same memory, instead of the operand's own.
     """
     tensor = access.tensor
     offset = access.term + tensor.offset
@@ -182,20 +180,20 @@ def find_places(access: Access, view: Any = None) -> list[Place]:
 
 def judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Iterator[Verdict]:
     """Along each axis: 0 <= index < size for every lane under the mask."""
-    words = f"{access.kind} of {access.tensor.name}"
+    text = f"{access.kind} of {access.tensor.name}"
     if solver.remembers("bounds", access.place):
-        yield Verdict(PROVED, words, access.where)
+        yield Verdict(PROVED, text, access.where)
         return
-    said = _judge_bounds(solver, access, small, words)
-    if said.status == PROVED:
+    verdict = _judge_bounds(solver, access, small, text)
+    if verdict.status == PROVED:
         solver.remember("bounds", access.place)
-    yield said
+    yield verdict
 
 
-def _judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...], words: str) -> Verdict:
+def _judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...], text: str) -> Verdict:
     access, _ = join_walks(solver, access)
     tensor = access.tensor
-    # an index beyond its axis is a fault where the address is outside of the operand
+    # an index beyond its axis is a fault only if the address is outside the operand
     offset = access.term + tensor.offset
     sides = zip(tensor.owner_shape, tensor.owner_strides, strict=True)
     last = sum(((n - 1) * step for n, step in sides), term(0))
@@ -206,7 +204,7 @@ def _judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...], words
         places = find_places(access)
         is_flat = dense and any(is_counted_through(tensor, at) for _, at in places)
         if is_flat and solver.follows(inside, *given) == YES:
-            return Verdict(PROVED, words, access.where)
+            return Verdict(PROVED, text, access.where)
         for case, indices in places:
             for index, size in zip(indices, tensor.owner_shape, strict=True):
                 for goal in (le(0, index), lt(index, size)):
@@ -214,15 +212,15 @@ def _judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...], words
     except NotAffine:
         missing = [FALSE]
     if not missing:
-        return Verdict(PROVED, words, access.where)
-    verdict = ask(solver, words, access.where, inside, given, small)
+        return Verdict(PROVED, text, access.where)
+    verdict = ask(solver, text, access.where, inside, given, small)
     if verdict.status == PROVED and not dense:
-        verdict = Verdict(OPEN, words, access.where, "it may run from one row into the next")
+        verdict = Verdict(OPEN, text, access.where, "it may run from one row into the next")
     return replace(verdict, lacks=missing[0] if missing[0] != FALSE else None)
 
 
 def is_dense(tensor: Any) -> bool:
-    """Whether every address from a tensor's first to its last is an element of it."""
+    """Return whether every address from a tensor's first element to its last is an element."""
     step = term(1)
     for n, stride in reversed(list(zip(tensor.owner_shape, tensor.owner_strides, strict=True))):
         if n.constant != 1 and stride != step:
@@ -232,13 +230,13 @@ def is_dense(tensor: Any) -> bool:
 
 
 def is_whole(view: Any) -> bool:
-    """Whether a view is all of its memory, as it was declared or allocated."""
+    """Return whether a view is all of its memory, as declared or allocated."""
     own = (view.owner_shape, view.owner_strides, term(0))
     return (view.shape, view.strides, view.offset) == own
 
 
 def is_counted_through(tensor: Any, at: Sequence[Poly]) -> bool:
-    """Whether an access goes through a tensor's elements as if these were a single row."""
+    """Return whether an access treats a tensor's elements as a single row."""
     sides = zip(at, tensor.owner_shape, strict=True)
     return any(x.constant is not None and n.constant is None for x, n in sides)
 
@@ -247,8 +245,8 @@ def judge_fit(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Iterat
     """Each 32-bit step of the pointer fits for every lane under the mask."""
     from gemmproof.reference.symbolic.interpreter.integer_rules import fits
 
-    words = f"offset of the {access.kind} of {access.tensor.name}"
+    text = f"offset of the {access.kind} of {access.tensor.name}"
     access, _ = join_walks(solver, access)
     for step, cond in access.steps:
         given = (access.path, access.mask, cond)
-        yield ask(solver, words, access.where, fits(step, 32), given, small)
+        yield ask(solver, text, access.where, fits(step, 32), given, small)

@@ -33,10 +33,10 @@ PROVED, REFUTED, OPEN = "proved", "refuted", "open"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One obligation: `words` say what was asked, of a load or store at `where`.
+    """The outcome of one obligation: `words` describe it, of a load or store at `where`.
 
-    `why`: why it is open. `model`: the symbols' values at which it fails. `lacks`: the condition
-    that fails there.
+    `why`: the reason if it is open. `model`: the symbols' values at which it fails. `lacks`: the
+    condition that fails there.
     """
 
     status: str
@@ -48,50 +48,50 @@ class Verdict:
 
 
 def ask(
-    solver: Solver, words: str, where: Where | None, goal: Cond, given: tuple[Cond, ...],
+    solver: Solver, text: str, where: Where | None, goal: Cond, given: tuple[Cond, ...],
     small: tuple[Atom, ...] = (),
 ) -> Verdict:  # fmt: skip
-    """Whether a goal follows; where not, the smallest values found at which it fails."""
+    """Judge whether a goal follows; if not, find the smallest values at which it fails."""
     answer = solver.follows(goal, *given)
     if answer == YES:
-        return Verdict(PROVED, words, where)
+        return Verdict(PROVED, text, where)
     doubt = find_unknown(goal, *given)
     if doubt:
-        return Verdict(OPEN, words, where, doubt)
+        return Verdict(OPEN, text, where, doubt)
     model = solver.find(~goal, *given, small=small)
     if model is not None:
-        return Verdict(REFUTED, words, where, model=model, lacks=goal)
-    why = "z3 found no values" if answer == NO else "z3 came to no end"
-    return Verdict(OPEN, words, where, why)
+        return Verdict(REFUTED, text, where, model=model, lacks=goal)
+    reason = "z3 found no values" if answer == NO else "z3 came to no end"
+    return Verdict(OPEN, text, where, reason)
 
 
 def find_unknown(*conds: Cond) -> str:
-    """Why something that conditions name is unknown, "" where all is known."""
+    """Return why something that conditions name is unknown, or "" if all is known."""
     return next((str(x.args[0]) for x in walk(*conds) if x.kind == "unknown"), "")
 
 
 # -- coordinates ---------------------------------------------------------------------------------
 class NotAffine(Exception):
-    """An offset that is no sum of indices times the view's strides, as far as terms show."""
+    """An offset that terms do not show to be a sum of indices times the view's strides."""
 
 
 def locate(offset: Poly, shape: Sequence[Poly], strides: Sequence[Poly]) -> tuple[Poly, ...]:
-    """The index along each axis whose strides give the offset. Raises NotAffine.
+    """Return the index along each axis whose strides give the offset. Raises NotAffine.
 
-    Any answer will do for a proof: the offset is their sum, whichever way it is written.
+    Any answer will do for a proof: the offset is their sum, however it is written.
     """
-    found: list[Poly] = [term(0)] * len(shape)
+    indices: list[Poly] = [term(0)] * len(shape)
     rest = offset
     axes = [i for i, n in enumerate(shape) if n.constant != 1]
     for axis in sorted(axes, key=lambda i: _rank(strides[i]), reverse=True):
-        found[axis], rest = _divide(rest, strides[axis])
+        indices[axis], rest = _divide(rest, strides[axis])
     if rest.terms:
         raise NotAffine(f"{rest} elements are along no axis")
-    return tuple(found)
+    return tuple(indices)
 
 
 def _rank(stride: Poly) -> tuple[int, int]:
-    """Larger for a stride that is to be divided by first."""
+    """Return a key that is larger for a stride to be divided by first."""
     leading = _leading(stride)
     return len(leading), abs(stride.terms.get(leading, 0))
 
@@ -101,18 +101,18 @@ def _leading(stride: Poly) -> Monomial:
 
 
 def _divide(whole: Poly, stride: Poly) -> tuple[Poly, Poly]:
-    """Quotient and rest of a division of polynomials by the leading monomial of the stride."""
+    """Return the quotient and rest of a polynomial division by the stride's leading monomial."""
     leading = _leading(stride)
     coefficient = stride.terms.get(leading, 0)
     quotient = term(0)
     if not coefficient:
         return quotient, whole
-    taken = {}
+    terms = {}
     for monomial, c in whole.terms.items():
         left = _remove(monomial, leading)
         if left is not None and c % coefficient == 0:
-            taken[left] = c // coefficient
-    quotient = Poly(taken)
+            terms[left] = c // coefficient
+    quotient = Poly(terms)
     return quotient, whole - quotient * stride
 
 
@@ -126,7 +126,7 @@ def _remove(monomial: Monomial, factor: Monomial) -> Monomial | None:
 
 
 def split_choices(offset: Poly, strides: Sequence[Poly]) -> Iterator[tuple[Cond, Poly]]:
-    """An offset in the cases of its choices between terms that have strides in them."""
+    """Yield an offset in each case of its choices between terms that contain strides."""
     steps = {x for stride in strides for x in stride.atoms}
     for atom in sorted(offset.atoms, key=lambda x: x.number):
         if atom.kind == "choice" and any(_has(x, steps) for x in atom.args[1:]):
@@ -141,17 +141,17 @@ def split_choices(offset: Poly, strides: Sequence[Poly]) -> Iterator[tuple[Cond,
 def list_choices(
     conds: tuple[Cond, ...], at: tuple[Poly, ...], most: int = 4
 ) -> Iterator[tuple[Cond, tuple[Cond, ...], tuple[Poly, ...]]]:
-    """Conditions and indices in each case of the choices in the indices, of so many at the most."""
-    found = min((x for x in walk(*at) if x.kind == "choice"), key=lambda x: x.number, default=None)
-    if found is None or not most:
+    """Yield conditions and indices in each case of the indices' choices, at most `most` of them."""
+    choice = min((x for x in walk(*at) if x.kind == "choice"), key=lambda x: x.number, default=None)
+    if choice is None or not most:
         yield TRUE, conds, at
         return
-    cond, *branches = found.args
+    cond, *branches = choice.args
     for case, branch in zip((cond, ~cond), branches, strict=True):
-        swap = {found: branch}
+        swap = {choice: branch}
         inner = tuple(substitute(x, swap) for x in conds), tuple(substitute(x, swap) for x in at)
-        for further, chosen, places in list_choices(*inner, most - 1):
-            yield case & further, chosen, places
+        for further, chosen, indices in list_choices(*inner, most - 1):
+            yield case & further, chosen, indices
 
 
 def _has(part: Poly, steps: set[Atom]) -> bool:
@@ -161,31 +161,31 @@ def _has(part: Poly, steps: set[Atom]) -> bool:
 
 # -- instances -----------------------------------------------------------------------------------
 def list_free(solver: Solver, *what: Poly | Cond) -> list[Atom]:
-    """The programs, trips and lanes that terms speak of, those of their ranges too."""
-    found: dict[Atom, None] = {}
+    """Return the programs, trips and lanes that terms name, and those that their ranges name."""
+    free: dict[Atom, None] = {}
     waiting = list(walk(*what))
     while waiting:
         atom = waiting.pop()
-        if atom in found or not is_free(atom):
+        if atom in free or not is_free(atom):
             continue
-        found[atom] = None
+        free[atom] = None
         waiting += walk(solver.known[atom]) if atom in solver.known else ()
-    return sorted(found, key=lambda x: x.number)
+    return sorted(free, key=lambda x: x.number)
 
 
 def is_free(atom: Atom) -> bool:
-    """Whether an atom is a program, a trip or a lane: one of many, and not a size."""
-    words = ("lane", "trip", "trips", "earlier", "walk")
-    return atom.kind == "symbol" and (atom.args[0] in words or is_program(atom))
+    """Return whether an atom is a program, a trip or a lane: one of many, and not a size."""
+    names = ("lane", "trip", "trips", "earlier", "walk")
+    return atom.kind == "symbol" and (atom.args[0] in names or is_program(atom))
 
 
 def is_program(atom: Atom) -> bool:
-    """Whether an atom is a program's number along an axis of its grid."""
+    """Return whether an atom is a program's number along an axis of its grid."""
     return atom.kind == "symbol" and str(atom.args[0]).startswith("pid_")
 
 
 def copy_free(solver: Solver, free: Sequence[Atom]) -> dict[Atom, Poly]:
-    """Another program, trip and lane, of which the same is known."""
+    """Return another program, trip and lane for which the same conditions are known."""
     swaps = {}
     for atom in free:
         new = solver.new_symbol(f"{atom.args[0]}'", atom.most).atom
@@ -202,45 +202,45 @@ def copy_free(solver: Solver, free: Sequence[Atom]) -> dict[Atom, Poly]:
 
 
 def list_others(solver: Solver, access: Access) -> list[Atom]:
-    """The program and the lanes of an access, whether or not its terms name them."""
+    """Return the program and the lanes of an access, whether or not its terms name them."""
     lanes = (lane(i, n).atom for i, n in enumerate(access.shape))
     return [*list_programs(solver, access), *(x for x in lanes if x is not None)]
 
 
 def list_programs(solver: Solver, access: Access) -> list[Atom]:
-    """The program of an access along each axis of its grid."""
+    """Return the program of an access along each axis of its grid."""
     named = [x for x in solver.known if is_program(x)]
     return [x for x in named if x.args[1:] == (access.launch,)]
 
 
 # -- digits --------------------------------------------------------------------------------------
 def split_equal(x: Poly, y: Poly) -> Iterator[Cond]:
-    """What follows where two numbers are equal: 64 p + i is 64 q + j where p is q and i is j.
+    """Yield what the equality of two numbers implies: p = q and i = j if 64 p + i = 64 q + j.
 
-    Equal numbers have equal quotients and remainders; a place counts where neither has to be taken
-    apart further.
+    Equal numbers have equal quotients and remainders; they are split at a weight if what is below
+    it is smaller than it in both.
     """
-    for place in sorted({abs(c) for m, c in x.terms.items() if m and abs(c) > 1}):
-        below = [_keep(number, place) for number in (x, y)]
-        if all(part.most is not None and part.most < place for part in below):
-            yield from split_equal(*(make("floordiv", number, place) for number in (x, y)))
+    for weight in sorted({abs(c) for m, c in x.terms.items() if m and abs(c) > 1}):
+        below = [_keep(number, weight) for number in (x, y)]
+        if all(part.most is not None and part.most < weight for part in below):
+            yield from split_equal(*(make("floordiv", number, weight) for number in (x, y)))
             yield from split_equal(*below)
             return
     yield eq(x, y)
 
 
-def _keep(number: Poly, place: int) -> Poly:
-    """The part of a number that is no multiple of a place."""
-    return Poly({m: c for m, c in number.terms.items() if c % place})
+def _keep(number: Poly, weight: int) -> Poly:
+    """Return the part of a number that is no multiple of a weight."""
+    return Poly({m: c for m, c in number.terms.items() if c % weight})
 
 
 def new_element(
     solver: Solver, shape: Sequence[Poly], places: Iterable[Sequence[Poly]]
 ) -> tuple[list[Poly], Cond]:
-    """Any index along each axis, and what holds of it.
+    """Return any index along each axis, and the conditions that it meets.
 
-    Where all places have lanes of one size along an axis it is a tile's number and a lane in it,
-    and the number is below that of tiles. A tile is what a program stores, in whatever parts.
+    If all indices have lanes of one size along an axis, it is a tile's number and a lane in it, and
+    the number is below that of tiles. A tile is what a program stores, in any number of parts.
     """
     indices: list[Poly] = []
     within: list[Cond] = []
@@ -253,19 +253,19 @@ def new_element(
 
 
 def count_tiles(n: Poly, size: int) -> Poly:
-    """How many tiles an axis has."""
+    """Return the number of tiles of an axis."""
     return make("floordiv", n + size - 1, size)
 
 
 def find_step(indices: Sequence[Poly]) -> int:
-    """How many elements of an axis lie between the lanes of one program and those of the next."""
+    """Return the number of elements along an axis from one program's lanes to the next one's."""
     size = find_tile(indices)
     steps = (c for index in indices for m, c in index.terms.items() if m and c % size == 0)
     return math.gcd(*steps) or size if size > 1 else 1
 
 
 def find_tile(indices: Sequence[Poly]) -> int:
-    """How many lanes an axis is counted in, 1 where they are not the last digit."""
+    """Return the number of lanes that an axis is counted in, or 1 if they are no last digit."""
     sizes = set()
     for index in indices:
         lanes = [x for x in index.atoms if x.kind == "symbol" and x.args[0] == LANE]
@@ -278,7 +278,7 @@ def find_tile(indices: Sequence[Poly]) -> int:
 # -- walks ---------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A program and its trip, and `place`, the number from 0 to `end` - 1 that they come to."""
+    """A program and its trip, and `place`, the number from 0 to `end` - 1 that they reach."""
 
     program: Atom
     trip: Atom
@@ -287,12 +287,12 @@ class Walk:
     end: Poly
 
     def swap(self, what: Any) -> Any:
-        """The same with the number in place of program + stride trip."""
+        """Return the same with the number in place of program + stride trip."""
         return substitute(what, {self.program: term(self.place) - self.stride * term(self.trip)})
 
 
 def count_programs(solver: Solver, program: Atom) -> Poly:
-    """The size of the grid along a program's axis, below which the program is known to be."""
+    """Return the size of the grid along a program's axis, which is known to bound the program."""
     for cond in list_parts([solver.known[program]]):
         if cond.kind == "le" and cond.term is not None and cond.term.terms.get((program,)) == 1:
             return term(program) + 1 - cond.term
@@ -300,46 +300,46 @@ def count_programs(solver: Solver, program: Atom) -> Poly:
 
 
 def join_walks(solver: Solver, access: Access) -> tuple[Access, list[Atom]]:
-    """An access with a number in place of a program that walks and its trip; and its programs.
+    """Replace an access's walking program and its trip by a number; return its programs too.
 
-    The access itself, and the programs of its launch, where none walks or more than the number is
-    named.
+    Return the access itself, and the programs of its launch, if none walks or if more than the
+    number is named.
     """
     programs = list_programs(solver, access)
     whole = (access.mask, access.path, *(cond for _, cond in access.steps))
     terms = (access.term, *(step for step, _ in access.steps))
-    found = find_walk(solver, *whole, *terms)
-    if found is None or found.trip not in access.trips:
+    match = find_walk(solver, *whole, *terms)
+    if match is None or match.trip not in access.trips:
         return access, programs
     joined = replace(
         access,
-        term=found.swap(access.term),
-        mask=found.swap(access.mask),
-        path=found.swap(access.path),
-        steps=tuple((found.swap(step), found.swap(cond)) for step, cond in access.steps),
-        trips=tuple(x for x in access.trips if x is not found.trip),
+        term=match.swap(access.term),
+        mask=match.swap(access.mask),
+        path=match.swap(access.path),
+        steps=tuple((match.swap(step), match.swap(cond)) for step, cond in access.steps),
+        trips=tuple(x for x in access.trips if x is not match.trip),
     )
-    return joined, [found.place if x is found.program else x for x in programs]
+    return joined, [match.place if x is match.program else x for x in programs]
 
 
 def find_walk(solver: Solver, *what: Poly | Cond) -> Walk | None:
-    """The walk that terms and conditions speak of, if it is all that they name of its program.
+    """Return the walk that terms and conditions name, if they name nothing else of its program.
 
-    From then on the solver knows of the number that stands for it.
+    The solver then knows the range of the number that replaces it.
     """
     free = list_free(solver, *what)
     for trip in free:
-        for found in _list_walks(solver, trip) if trip.args[0] == "trip" else ():
-            own = {found.program, trip}
+        for match in _list_walks(solver, trip) if trip.args[0] == "trip" else ():
+            own = {match.program, trip}
             others = (solver.known[x] for x in free if x not in own and x in solver.known)
-            if own.isdisjoint(walk(*map(found.swap, what), *others)):
-                solver.known[found.place] = lt(term(found.place), found.end)
-                return found
+            if own.isdisjoint(walk(*map(match.swap, what), *others)):
+                solver.known[match.place] = lt(term(match.place), match.end)
+                return match
     return None
 
 
 def _list_walks(solver: Solver, trip: Atom) -> Iterator[Walk]:
-    """The walk that a loop is, if all programs together come to each number once."""
+    """Yield the walk that a loop is, if all programs together reach each number once."""
     for cond in list_parts([solver.known[trip]]):
         if cond.kind != "le" or cond.term is None:
             continue
@@ -350,8 +350,8 @@ def _list_walks(solver: Solver, trip: Atom) -> Iterator[Walk]:
             end = term(program) + stride * term(trip) - rest
             if not {program, trip}.isdisjoint(walk(end, stride)):
                 continue
-            place = Atom("symbol", "walk", *program.args[1:], *trip.args[1:], is_natural=True)
+            number = Atom("symbol", "walk", *program.args[1:], *trip.args[1:], is_natural=True)
             grid = count_programs(solver, program)
             fits = le(grid, stride) & (le(stride, grid) | le(end, grid)) & le(1, stride)
             if solver.follows(fits, lt(term(program), grid)) == YES:
-                yield Walk(program, trip, stride, place, end)
+                yield Walk(program, trip, stride, number, end)

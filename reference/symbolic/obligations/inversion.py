@@ -1,7 +1,7 @@
-"""Finds the program, trip and lane that come to a place: the inverse of an index.
+"""Finds the program, trip and lane that reach an index: the inverse of an index.
 
-An index is a sum of digits, as 64 pid + lane; quotients and remainders are digits of what they
-divide. The values found are only a guess: whoever uses them has the solver prove that they fulfil
+An index is a sum of digits, as 64 pid + lane; quotients and remainders are digits of their
+dividends. The values found are only a guess: callers must have the solver prove that they satisfy
 every definition.
 """
 
@@ -28,7 +28,7 @@ class NotInvertible(Exception):
 
 
 class Inversion:
-    """The values of `free` atoms, and of those made of them, at which terms have given values.
+    """The values of `free` atoms, and of atoms built from them, at which terms have given values.
 
     `digits` are the values of quotients and remainders, `leaves` those of the free atoms.
     """
@@ -39,17 +39,17 @@ class Inversion:
         self.digits: dict[Atom, Poly] = {}
 
     def solve(self, equations: Sequence[tuple[Poly, Poly]]) -> None:
-        """Find a value for every free atom and every atom made of them. Raises NotInvertible."""
+        """Find a value for every free atom and every atom built from them. Raises NotInvertible."""
         waiting = list(equations)
         for _ in range(MOST_STEPS):
             progress = False
             for equation in list(waiting):
-                found = self._digits(*equation)
-                if found is None:
+                digits = self._digits(*equation)
+                if digits is None:
                     continue
                 waiting.remove(equation)
                 progress = True
-                for atom, digit in found:
+                for atom, digit in digits:
                     (self.leaves if atom in self.free else self.digits)[atom] = digit
             self._renew()
             undone = self._undo_divisions()
@@ -63,7 +63,7 @@ class Inversion:
             self.leaves.setdefault(atom, term(0))
 
     def complete(self, *what: Poly | Cond) -> dict[Atom, Poly]:
-        """The value of every atom of terms that is free, or made of free ones."""
+        """Return the value of every atom of terms that is free or built from free ones."""
         values = dict(self.leaves)
         for atom in sorted(walk(*what), key=lambda x: x.number):
             if atom not in values and self._is_bound(atom):
@@ -72,48 +72,48 @@ class Inversion:
         return values
 
     def _canonical(self, atom: Atom) -> Atom:
-        """An atom with the digits that are known in its parts."""
+        """Return an atom with the known digits substituted in its parts."""
         for _ in range(8):
             if atom in self.digits or atom.is_leaf:
                 return atom
-            made = make(atom.kind, *(substitute(x, self.digits) for x in atom.args)).atom
-            if made is None or made is atom:
+            rewritten = make(atom.kind, *(substitute(x, self.digits) for x in atom.args)).atom
+            if rewritten is None or rewritten is atom:
                 return atom
-            atom = made
+            atom = rewritten
         return atom
 
     def _renew(self) -> None:
-        """Digits by what their atoms are now that more is known."""
+        """Rewrite the atoms of digits, now that more digits are known."""
         for atom in list(self.digits):
             others = {k: v for k, v in self.digits.items() if k is not atom}
-            made = make(atom.kind, *(substitute(x, others) for x in atom.args)).atom
-            if made is not None:
-                self.digits.setdefault(made, self.digits[atom])
+            rewritten = make(atom.kind, *(substitute(x, others) for x in atom.args)).atom
+            if rewritten is not None:
+                self.digits.setdefault(rewritten, self.digits[atom])
 
     def _is_bound(self, atom: Atom) -> bool:
         return any(x in self.free for x in walk(term(atom)))
 
     def _forward(self, poly: Poly) -> Poly:
-        """A term with the values that are known; atoms made of known ones follow from them."""
+        """Return a term with the known values; atoms built from known ones follow from them."""
         for _ in range(8):
-            made = substitute(substitute(poly, self.digits), self.leaves)
-            if made == poly:
+            rewritten = substitute(substitute(poly, self.digits), self.leaves)
+            if rewritten == poly:
                 break
-            poly = made
+            poly = rewritten
         return poly
 
     def _open(self, poly: Poly) -> bool:
-        """Whether a term names atoms whose values are not known yet."""
+        """Return whether a term names atoms whose values are not known yet."""
         return any(self._is_bound(x) for x in self._forward(poly).atoms)
 
     def _digits(self, left: Poly, value: Poly) -> list[tuple[Atom, Poly]] | None:
-        """The values of a term's atoms where it has this one, None where they cannot be told."""
+        """Return the values of a term's atoms at which it has a value, or None if undetermined."""
         left, value = self._forward(left), self._forward(value)
-        if self._open(value):  # read from the other side, once that is known
+        if self._open(value):  # solved for the other side, once that is known
             if self._open(left):
                 return None
             left, value = value, left
-        places: dict[Atom, Poly] = {}
+        weights: dict[Atom, Poly] = {}
         rest = term(0)
         for monomial, c in left.terms.items():
             bound = [x for x in monomial if self._is_bound(x)]
@@ -123,31 +123,31 @@ class Inversion:
             if not bound:
                 rest = rest + others
             else:
-                places[bound[0]] = places.get(bound[0], term(0)) + others
-        if not places:
+                weights[bound[0]] = weights.get(bound[0], term(0)) + others
+        if not weights:
             return []
         value = value - rest
-        order = sorted(places, key=lambda x: _size(places[x]))
-        found = []
+        order = sorted(weights, key=lambda x: _size(weights[x]))
+        digits = []
         for i, atom in enumerate(order):
-            place = places[atom]
-            sign = -1 if (place.constant or 0) < 0 else 1
-            digit = _reduce(value, [_above(places, order, j) for j in range(i, len(order) - 1)])
-            place = place * sign
-            found.append((atom, make("floordiv", digit, place) * sign))
-        return found
+            weight = weights[atom]
+            sign = -1 if (weight.constant or 0) < 0 else 1
+            digit = _reduce(value, [_above(weights, order, j) for j in range(i, len(order) - 1)])
+            weight = weight * sign
+            digits.append((atom, make("floordiv", digit, weight) * sign))
+        return digits
 
     def _undo_divisions(self) -> list[tuple[Poly, Poly]]:
-        """x = q d + r for every quotient and remainder that are known."""
-        found = []
+        """Return x = q d + r for every quotient and remainder that are known."""
+        equations = []
         for atom in list(self.digits):
             if atom.kind not in _PAIR:
                 continue
             x, d = atom.args
             other = Atom(_PAIR[atom.kind], x, d)
             if other in self.digits and "div" in atom.kind and not self._open(d) and self._open(x):
-                found.append((x, self.digits[atom] * self._forward(d) + self.digits[other]))
-        return found
+                equations.append((x, self.digits[atom] * self._forward(d) + self.digits[other]))
+        return equations
 
     def _settle(self) -> bool:
         """Guess the other half of a division: by a remainder that it shifts, else 0."""
@@ -183,7 +183,7 @@ class Inversion:
         return False
 
     def _guess(self, waiting: Sequence[tuple[Poly, Poly]]) -> bool:
-        """Take 0 for what two sides have to agree on, and nothing else speaks of."""
+        """Set to 0 a free atom of an unsolved equation that nothing else determines."""
         for _, value in waiting:
             left = (x for x in self._forward(value).atoms if x in self.free - set(self.leaves))
             atom = min(left, key=lambda x: x.number, default=None)
@@ -194,31 +194,31 @@ class Inversion:
 
 
 def _reduce(value: Poly, above: Sequence[Poly]) -> Poly:
-    """What is left of a value for a digit: its remainder by each place above, the largest first.
+    """Reduce a value by the weights above a digit: its remainder by each, the largest first.
 
-    A place of which the nearest one is a factor takes nothing from that remainder.
+    A weight that is a multiple of the nearest one does not change that remainder.
     """
-    for place in reversed(above):
-        if place is above[0] or not _is_multiple(place, above[0]):
-            value = make("mod", value, place)
+    for weight in reversed(above):
+        if weight is above[0] or not _is_multiple(weight, above[0]):
+            value = make("mod", value, weight)
     return value
 
 
-def _is_multiple(place: Poly, factor: Poly) -> bool:
-    """Whether a place is plainly a multiple of another."""
+def _is_multiple(weight: Poly, factor: Poly) -> bool:
+    """Return whether a weight is evidently a multiple of another."""
     if len(factor.terms) != 1:
-        return place == factor
+        return weight == factor
     ((monomial, c),) = factor.terms.items()
-    counts = [all(m.count(x) >= monomial.count(x) for x in monomial) for m in place.terms]
-    return all(counts) and all(n % c == 0 for n in place.terms.values())
+    counts = [all(m.count(x) >= monomial.count(x) for x in monomial) for m in weight.terms]
+    return all(counts) and all(n % c == 0 for n in weight.terms.values())
 
 
-def _above(places: dict[Atom, Poly], order: list[Atom], i: int) -> Poly:
-    """The place of the next digit, which may count backwards."""
-    place = places[order[i + 1]]
-    return -place if (place.constant or 0) < 0 else place
+def _above(weights: dict[Atom, Poly], order: list[Atom], i: int) -> Poly:
+    """Return the weight of the next digit, which may count backwards."""
+    weight = weights[order[i + 1]]
+    return -weight if (weight.constant or 0) < 0 else weight
 
 
-def _size(place: Poly) -> tuple[int, int]:
-    degree = max(map(len, place.terms), default=0)
-    return degree, abs(max(place.terms.values(), key=abs, default=0))
+def _size(weight: Poly) -> tuple[int, int]:
+    degree = max(map(len, weight.terms), default=0)
+    return degree, abs(max(weight.terms.values(), key=abs, default=0))

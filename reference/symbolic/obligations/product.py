@@ -47,16 +47,16 @@ from gemmproof.reference.symbolic.terms import (
 from gemmproof.reference.ttir import DTYPES
 
 # -- contraction ---------------------------------------------------------------------------------
-# in which sums of integers that are exact in the declared accumulator stay exact
+# types in which sums of integers that are exact in the declared accumulator stay exact
 WIDE = ("f32", "f64", "i32", "i64")
-# whose word is the type that they are kept in
+# kinds of data whose `word` is the type that they are kept in
 _KEPT = ("cast", "add", "arith.addi", "reduce", "mul", "arith.muli")
 MOST = 16  # products in one sum
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """An element of an operand under a condition: what a load gives, through copies in between."""
+    """An operand's element that a load reads under a condition, through any copies in between."""
 
     load: Access
     name: str
@@ -67,17 +67,17 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """What a sum runs over, and what ties the programs and lanes that stored a part of it."""
+    """The atoms that a sum runs over, and the equations of programs and lanes that stored parts."""
 
     atoms: tuple[Atom, ...] = ()
     ties: tuple[Tie, ...] = ()
 
     def add(self, *atoms: Atom | None) -> Over:
-        """The same and more lanes or trips."""
+        """Return the same with more lanes or trips."""
         return Over((*self.atoms, *(x for x in atoms if x is not None)), self.ties)
 
     def follow(self, source: WhatIsRead) -> Over:
-        """The same with those that stored what is read."""
+        """Return the same with the programs and lanes that stored what is read."""
         return Over((*self.atoms, *source.tied), (*self.ties, *source.ties))
 
 
@@ -98,22 +98,25 @@ class Contraction:
 def find_contractions(
     value: Data, contents: Contents, truncates: bool, is_last: bool = True
 ) -> list[Contraction]:
-    """The sums of products that a number is the sum of. Raises NoProduct.
+    """Return the sums of products that a number is the sum of. Raises NoProduct.
 
     With `is_last` the last cast is the result's own; sums before it must be wide. With `truncates`
     a dot may take its operands as tf32.
     """
     if is_last and value.kind == "cast":
         value = value.parts[0]
-    found = []
-    for one in _Sums(contents).contract(value, Over(), every(())):
-        rounds = one.precision != "ieee" and "f32" in (one.a.dtype, one.b.dtype)
+    contractions = []
+    for contraction in _Sums(contents).contract(value, Over(), every(())):
+        rounds = contraction.precision != "ieee" and "f32" in (
+            contraction.a.dtype,
+            contraction.b.dtype,
+        )
         if rounds and not truncates:
-            raise NoProduct(f"a product of operands rounded to {one.precision}")
-        found.append(one)
-        if len(found) > MOST:
+            raise NoProduct(f"a product of operands rounded to {contraction.precision}")
+        contractions.append(contraction)
+        if len(contractions) > MOST:
             raise NoProduct(f"more than {MOST} sums of products")
-    return found
+    return contractions
 
 
 @dataclass(slots=True)
@@ -121,12 +124,12 @@ class _Sums:
     contents: Contents
 
     def contract(self, value: Data, over: Over, cond: Cond) -> Iterator[Contraction]:
-        """The products that a number is the sum of, over lanes and trips, under a condition."""
+        """Yield the products that a number is the sum of, over lanes and trips, under `cond`."""
         if is_zero(value):
             return
         if value.kind in _KEPT and value.word and value.word not in WIDE:
-            said = "products" if value.kind in ("mul", "arith.muli") else "sums"
-            raise NoProduct(f"{said} kept in {value.word}")
+            what = "products" if value.kind in ("mul", "arith.muli") else "sums"
+            raise NoProduct(f"{what} kept in {value.word}")
         if value.kind in ("cast", "add", "arith.addi"):
             for part in value.parts:
                 yield from self.contract(part, over, cond)
@@ -148,13 +151,13 @@ class _Sums:
             raise NoProduct(value.kind)
 
     def require_none(self, load: Access, source: WhatIsRead, cond: Cond) -> None:
-        """An operand's element is no addend: nothing is added where its condition holds."""
+        """Require that nothing is added where the condition of an operand's element holds."""
         assert source.memory is not None
         what = f"nothing of {source.memory.name} is added"
         self.contents.asked.append(Question(what, load, ~source.cond, (cond,)))
 
     def multiply(self, value: Data, over: Over, cond: Cond) -> Iterator[Contraction]:
-        """A product, of two elements or of a sum and 1."""
+        """Yield a product, of two elements or of a sum and 1."""
         x, y = value.parts
         if value.kind != "dot" and (is_number(x, 1) or is_number(y, 1)):
             yield from self.contract(y if is_number(x, 1) else x, over, cond)
@@ -169,7 +172,7 @@ class _Sums:
                 yield Contraction(a, b, Over(atoms, ties), a.cond & b.cond, precision)
 
     def list_factors(self, value: Data, over: Over, cond: Cond) -> Iterator[tuple[Element, Over]]:
-        """The elements that one side of a product is, each under its condition; 0 is none."""
+        """Yield the elements that one side of a product is, each under its condition, except 0."""
         if is_zero(value):
             return
         if value.kind == "cast" and _keeps(value):
@@ -190,7 +193,7 @@ class _Sums:
 
 
 def _keeps(value: Data) -> bool:
-    """Whether a cast keeps every value of what was loaded."""
+    """Return whether a cast preserves every value that was loaded."""
     source = value.parts[0]
     while source.kind in ("cast", "choice"):
         source = source.parts[0]
@@ -205,7 +208,7 @@ def _keeps(value: Data) -> bool:
 # -- product -------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class WantedProduct:
-    """The product that is asked for: its operands' names and shapes, and what may be rounded.
+    """The product to prove: its operands' names and shapes, and what may be rounded.
 
     With `truncates` a dot may take its operands as tf32.
     """
@@ -226,16 +229,16 @@ class WantedProduct:
 
     @property
     def depth(self) -> Poly:
-        """K, that its sums run over."""
+        """K, the length of its sums."""
         return next(iter(self.shapes.values()))[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """What a store leaves of a result: the view of its memory that the result is made of.
+    """The relation of a result to its store: the view of the store's memory that it is made of.
 
-    `adds`: what every program stores is added up: atomics, or an axis of the view that torch sums
-    (`summed`, a number). `is_last`: the stored numbers are of the result's own format.
+    `adds`: the values of all programs are added up, by atomics or because torch sums an axis of the
+    view (`summed`, a number). `is_last`: the stored numbers are of the result's own format.
     """
 
     view: Any = None
@@ -246,7 +249,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """One contraction at the place that is stored: its k, when it adds, and over what."""
+    """One contraction at the stored index: its k, when it adds, and what it runs over."""
 
     a: Access
     k: Poly
@@ -256,7 +259,7 @@ class _Share:
 
 @dataclass(slots=True)
 class _Stored:
-    """A store of the result, with the index of what it stores."""
+    """A store of the result, with the index that it stores to."""
 
     solver: Solver
     wanted: WantedProduct
@@ -267,73 +270,75 @@ class _Stored:
     here: Cond
 
     def ask(self, what: str, share: Access, goal: Cond, *given: Cond) -> Verdict:
-        words, small = f"{self.wanted.words}: {what}", self.wanted.small
-        return ask(self.solver, words, share.where, goal, (self.here, *given), small)
+        text, small = f"{self.wanted.words}: {what}", self.wanted.small
+        return ask(self.solver, text, share.where, goal, (self.here, *given), small)
 
     def drop(self, axis: int | None) -> None:
-        """Forget an axis, of which all elements are added up."""
+        """Drop an axis along which all elements are added up."""
         if axis is not None:
             self.at, self.shape = (x[:axis] + x[axis + 1 :] for x in (self.at, self.shape))
 
 
 def judge_product(
-    contents: Contents, store: Access, wanted: WantedProduct, left: Leaving
+    contents: Contents, store: Access, product: WantedProduct, leaving: Leaving
 ) -> Iterator[Verdict]:
-    """c = a b for every element that a store, or additions onto 0, leave."""
+    """c = a b for every element that a store, or additions onto 0, produce."""
     try:
-        stored = _find_stored(contents.solver, store, wanted, left)
+        stored = _find_stored(contents.solver, store, product, leaving)
         for x, n in zip(stored.at, stored.shape, strict=True):
             for goal in (le(0, x), lt(x, n)):
                 yield stored.ask("an element", store, goal)
-        stored.drop(left.summed)
-        if stored.shape != wanted.shape:
+        stored.drop(leaving.summed)
+        if stored.shape != product.shape:
             raise NoProduct(f"{store.tensor.name} has other rows and columns than the product")
         assert store.value is not None
         contents.asked.clear()
-        found = find_contractions(store.value, contents, wanted.truncates, left.is_last)
+        contractions = find_contractions(store.value, contents, product.truncates, leaving.is_last)
         for question in contents.asked:
             yield stored.ask(question.what, question.load, question.goal, *question.given)
         shares = []
-        for one in found:
-            share = yield from _judge_share(stored, one)
+        for contraction in contractions:
+            share = yield from _judge_share(stored, contraction)
             shares.append(share)
         if not shares:
-            yield stored.ask("nothing but 0", store, eq(wanted.depth, 0))
+            yield stored.ask("nothing but 0", store, eq(product.depth, 0))
             return
         for i, first in enumerate(shares):
             for second in shares[i:]:
                 yield _judge_once(stored, first, second)
         yield _judge_all(stored, shares)
     except (NoProduct, NotAffine, NotInvertible) as error:
-        why = str(error) or "an index that is no sum of digits"
-        yield Verdict(OPEN, wanted.words, store.where, why)
+        reason = str(error) or "an index that is no sum of digits"
+        yield Verdict(OPEN, product.words, store.where, reason)
 
 
-def judge_zeros(solver: Solver, wanted: WantedProduct) -> Verdict:
-    """c = a b where the result is 0: the product is one of no elements, or of no K."""
-    empty = some(eq(n, 0) for n in (*wanted.shape, wanted.depth))
-    return ask(solver, f"{wanted.words}: nothing but 0", None, empty, (), wanted.small)
+def judge_zeros(solver: Solver, product: WantedProduct) -> Verdict:
+    """c = a b where the result is 0: the product has no elements, or K is 0."""
+    empty = some(eq(n, 0) for n in (*product.shape, product.depth))
+    return ask(solver, f"{product.words}: nothing but 0", None, empty, (), product.small)
 
 
-def _find_stored(solver: Solver, store: Access, wanted: WantedProduct, left: Leaving) -> _Stored:
-    places = find_indices(solver, store, left.view)
-    if len(places) != 1:
+def _find_stored(
+    solver: Solver, store: Access, product: WantedProduct, leaving: Leaving
+) -> _Stored:
+    entries = find_indices(solver, store, leaving.view)
+    if len(entries) != 1:
         raise NoProduct("an access of several cases")
-    (case, at), shape = places[0], store.tensor.owner_shape
-    shape = shape if left.view is None else left.view.shape
+    (case, at), shape = entries[0], store.tensor.owner_shape
+    shape = shape if leaving.view is None else leaving.view.shape
     here = every((store.path, store.mask, case))
-    return _Stored(solver, wanted, store, left.adds, at, shape, here)
+    return _Stored(solver, product, store, leaving.adds, at, shape, here)
 
 
-def _judge_share(stored: _Stored, found: Contraction) -> Generator[Verdict, None, _Share]:
-    """Whether a contraction is of the stored row and column, and of one k; returns its share."""
-    a, b = found.a, found.b
+def _judge_share(stored: _Stored, contraction: Contraction) -> Generator[Verdict, None, _Share]:
+    """Judge that a contraction is of the stored row and column, and of one k; return its share."""
+    a, b = contraction.a, contraction.b
     roles = tuple(stored.wanted.shapes)
     if (a.name, b.name) == (roles[1], roles[0]):
         a, b = b, a
     if (a.name, b.name) != roles:
         raise NoProduct(f"a product of {a.name} and {b.name}")
-    both = every((a.cond, b.cond, found.cond))
+    both = every((a.cond, b.cond, contraction.cond))
     *batch, row, column = stored.at
     *batch_a, row_a, k_a = a.at
     *batch_b, k_b, column_b = b.at
@@ -343,13 +348,15 @@ def _judge_share(stored: _Stored, found: Contraction) -> Generator[Verdict, None
         yield stored.ask("same index", a.load, eq(x, y), both)
     for goal in (le(0, k_a), lt(k_a, stored.wanted.depth)):
         yield stored.ask("k within K", a.load, goal, both)
-    return _Share(a.load, _settle(stored, k_a, found.over.atoms, both), both, found.over)
+    return _Share(
+        a.load, _settle(stored, k_a, contraction.over.atoms, both), both, contraction.over
+    )
 
 
 def _settle(stored: _Stored, number: Poly, over: Sequence[Atom], *given: Cond) -> Poly:
-    """A term without what conditions decide: which is the least, the largest, the chosen one.
+    """Return a term without the minima, maxima and choices that conditions decide.
 
-    And of programs, trips and lanes that count alike, those that are 0: a loop of one trip.
+    Programs, trips and lanes with equal coefficients are dropped if they are 0: a loop of one trip.
     """
     for atom in sorted(walk(number), key=lambda x: x.number, reverse=True):
         if atom.kind not in ("min", "max", "choice"):
@@ -370,40 +377,40 @@ def _settle(stored: _Stored, number: Poly, over: Sequence[Atom], *given: Cond) -
 
 
 def _list_adding(stored: _Stored, shares: Sequence[_Share]) -> list[Atom]:
-    """What may differ between two additions to one element: lanes, trips, and with atomics all."""
+    """Return the lanes and trips in which two additions may differ; with atomics, all atoms."""
     over = [x for share in shares for x in share.over.atoms]
     if not stored.adds:
         return list(dict.fromkeys(over))
     solver, store = stored.solver, stored.access
     programs = [x for x in solver.known if str(x.args[0]).startswith("pid_")]
-    mine = [x for x in programs if x.args[1] == store.launch]
+    own = [x for x in programs if x.args[1] == store.launch]
     named = [p for share in shares for p in (share.k, share.cond)]
-    free = list_free(solver, stored.here, *stored.at, *named, *map(term, (*over, *mine)))
-    return list(dict.fromkeys((*free, *over, *mine, *store.trips)))
+    free = list_free(solver, stored.here, *stored.at, *named, *map(term, (*over, *own)))
+    return list(dict.fromkeys((*free, *over, *own, *store.trips)))
 
 
 def _judge_once(stored: _Stored, first: _Share, second: _Share) -> Verdict:
     """No two lanes, trips or programs add the same k to one element."""
-    solver, words = stored.solver, f"{stored.wanted.words}: each k once"
+    solver, text = stored.solver, f"{stored.wanted.words}: each k once"
     swaps = copy_free(solver, _list_adding(stored, (first, second)))
     met = [(first.k, substitute(second.k, swaps))]
     met += [(x, substitute(x, swaps)) for x in stored.at]
     there = substitute(every((stored.here, second.cond)), swaps)
     apart = some(~eq(term(x), y) for x, y in swaps.items()) if first is second else every(())
-    if apart == FALSE:  # one addition, whose k is one
-        return Verdict(PROVED, words, first.a.where)
+    if apart == FALSE:  # a single addition, of a single k
+        return Verdict(PROVED, text, first.a.where)
     conds = (stored.here, first.cond, there)
-    return judge_separate(solver, words, first.a, conds, met, apart, swaps, ())
+    return judge_separate(solver, text, first.a, conds, met, apart, swaps, ())
 
 
 def _judge_all(stored: _Stored, shares: Sequence[_Share]) -> Verdict:
     """Every k in [0, K) is added."""
-    solver, wanted = stored.solver, stored.wanted
-    (target,), within = new_element(solver, (wanted.depth,), [(share.k,) for share in shares])
+    solver, product = stored.solver, stored.wanted
+    (target,), within = new_element(solver, (product.depth,), [(share.k,) for share in shares])
     given = [within]
     goals: list[Cond] = []
     elements: list[Poly] = []
-    if stored.adds:  # whichever program comes to the element: one is sought for each k
+    if stored.adds:  # any program may reach the element: one is searched for each k
         elements, within = new_element(solver, stored.shape, [stored.at])
         given.append(within)
     else:
@@ -417,7 +424,7 @@ def _judge_all(stored: _Stored, shares: Sequence[_Share]) -> Verdict:
         except NotInvertible:
             continue
         goals.append(reach(solver, inverse, equations, inner))
-    words = f"{wanted.words}: every k"
+    text = f"{product.words}: every k"
     if goals and solver.follows(some(goals), *given) == YES:
-        return Verdict(PROVED, words, shares[0].a.where)
-    return Verdict(OPEN, words, shares[0].a.where, "z3 came to no end")
+        return Verdict(PROVED, text, shares[0].a.where)
+    return Verdict(OPEN, text, shares[0].a.where, "z3 came to no end")

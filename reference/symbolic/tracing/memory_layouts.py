@@ -40,17 +40,17 @@ _Layout = tuple[Sequence[Any], Sequence[Any] | None]  # no strides: the usual on
 
 
 def are_dense(shape: Sequence[Poly], strides: Sequence[Poly]) -> Cond:
-    """That elements follow each other, the last axis innermost."""
+    """Return the condition that elements are contiguous, the last axis innermost."""
     dense, size = [], term(1)
     for n, stride, usual in [*zip(shape, strides, _list_usual(shape), strict=True)][::-1]:
-        if stride != usual:  # which is `size` where none of the axes is empty
+        if stride != usual:  # which is `size` if none of the axes is empty
             dense.append(eq(n, 1) | eq(stride, size))
         size = size * n
     return eq(size, 0) | every(dense) if dense else every(())
 
 
 def _list_usual(shape: Sequence[Poly]) -> list[Poly]:
-    """The strides that torch gives a dense tensor."""
+    """Return the strides that torch gives a dense tensor."""
     strides = [term(1)]
     for n in shape[:0:-1]:
         strides.insert(0, strides[0] * make("max", 1, n))
@@ -58,7 +58,7 @@ def _list_usual(shape: Sequence[Poly]) -> list[Poly]:
 
 
 def lay_out(sizes: Decisions, func: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
-    """The result of an operation, without elements; None where torch is to find it by itself."""
+    """Return the result of an operation, without elements, or None if torch must find it."""
     name = func._schema.name
     is_copy = name in _COPIES
     if not (is_copy or name in _OWN or _is_elementwise(func)):
@@ -73,12 +73,12 @@ def lay_out(sizes: Decisions, func: Any, args: Any, kwargs: Any) -> torch.Tensor
     if name in _OWN:
         return _OWN[name](sizes, *args, **kwargs)
     if not is_copy:
-        found = _combine(sizes, given, any(isinstance(x, _NUMBERS) for x in args))
-        return found and _allocate(sizes, *found, _get_dtype(func, args, kwargs))
+        layout = _combine(sizes, given, any(isinstance(x, _NUMBERS) for x in args))
+        return layout and _allocate(sizes, *layout, _get_dtype(func, args, kwargs))
     if any(_matters(given[0], *option) for option in kwargs.items()):
         return None
-    found = _copy(sizes, given[0])
-    return found and _allocate(sizes, *found, kwargs.get("dtype") or given[0].dtype)
+    layout = _copy(sizes, given[0])
+    return layout and _allocate(sizes, *layout, kwargs.get("dtype") or given[0].dtype)
 
 
 def _allocate(sizes: Decisions, shape: Any, strides: Any, dtype: Any) -> torch.Tensor:
@@ -97,10 +97,10 @@ def _is_followed(sizes: Decisions, x: torch.Tensor) -> bool:
     return 0 < x.dim() <= _MOST_AXES and x.layout == torch.strided
 
 
-def _matters(x: torch.Tensor, name: str, said: Any) -> bool:
-    """Whether an option of a copy may change how it is laid out, or where."""
+def _matters(x: torch.Tensor, name: str, value: Any) -> bool:
+    """Return whether an option of a copy may change its layout or its device."""
     usual = {"device": x.device, "layout": x.layout, "memory_format": torch.preserve_format}
-    return name not in ("dtype", "non_blocking") and said not in (None, False, usual.get(name))
+    return name not in ("dtype", "non_blocking") and value not in (None, False, usual.get(name))
 
 
 def _is_elementwise(func: Any) -> bool:
@@ -110,7 +110,7 @@ def _is_elementwise(func: Any) -> bool:
 
 
 def _get_dtype(func: Any, args: Any, kwargs: Any) -> torch.dtype:
-    """The type of a result, which torch tells of single elements."""
+    """Return the type of a result, which torch computes from single elements."""
 
     def shrink(x: torch.Tensor) -> torch.Tensor:
         return torch.empty((1,) * x.dim(), dtype=x.dtype, device="meta")
@@ -119,13 +119,13 @@ def _get_dtype(func: Any, args: Any, kwargs: Any) -> torch.dtype:
         few = tree_map_only(torch.Tensor, shrink, (args, kwargs))
         few = tree_map_only(torch.SymInt, lambda x: 1, few)
         few = tree_map_only(torch.SymFloat, lambda x: 1.0, few)
-        made: torch.Tensor = func(*few[0], **few[1])
-    return made.dtype
+        result: torch.Tensor = func(*few[0], **few[1])
+    return result.dtype
 
 
 # -- copies and what is computed element by element ----------------------------------------------
 def _copy(sizes: Decisions, x: torch.Tensor) -> _Layout:
-    """A copy keeps the strides of what is packed; else it is dense, its axes in the same order."""
+    """Return a copy's layout: packed strides are kept, else dense ones in the same axis order."""
     n, s = _measure(sizes, x)
     is_dense, is_empty = are_dense(n, s), eq(prod(n, start=term(1)), 0)
     free = [(eq(m, 1) | is_empty) & ~eq(y, z) for m, y, z in zip(n, s, _list_usual(n), strict=True)]
@@ -137,20 +137,20 @@ def _copy(sizes: Decisions, x: torch.Tensor) -> _Layout:
 
 
 def _are_packed(shape: Sequence[Poly], strides: Sequence[Poly]) -> Cond:
-    """That elements follow each other in some order of the axes."""
+    """Return the condition that elements are contiguous in some order of the axes."""
     orders = itertools.permutations(zip(shape, strides, strict=True))
     return some(are_dense(*zip(*order, strict=True)) for order in orders)
 
 
 def _combine(sizes: Decisions, given: list[torch.Tensor], has_number: bool) -> _Layout | None:
-    """What is computed has one shape, and its axes are in the order of the first that tells."""
+    """Return a computed result's layout; the first operand that decides orders its axes."""
     axes = max(x.dim() for x in given)
     shape: list[Any] = [1] * axes
     for x in given:
         for axis, n in enumerate(x.shape, axes - x.dim()):
             fit = _fit(sizes, shape[axis], n)
             if fit is None:
-                return None  # torch says what is wrong
+                return None  # torch reports the error
             shape[axis] = fit
     whole = [*map(sizes.term, shape)]
     known = [_measure(sizes, x) for x in given]
@@ -170,7 +170,7 @@ def _measure(sizes: Decisions, x: torch.Tensor) -> _Terms:
 
 
 def _fit(sizes: Decisions, size: Any, other: Any) -> Any:
-    """The size of an axis that two operands share, None if they do not fit."""
+    """Return the size of an axis that two operands share, or None if they do not fit."""
     n, m = sizes.term(size), sizes.term(other)
     if n == m or m.constant == 1:
         return size
@@ -184,7 +184,7 @@ def _fit(sizes: Decisions, size: Any, other: Any) -> Any:
 def _order(
     sizes: Decisions, shape: Sequence[Any], whole: list[Poly], given: list[_Terms], is_dense: Cond
 ) -> _Layout:
-    """Dense strides, the axes in the order of the operands' strides; None for the usual order."""
+    """Return dense strides, the axes in the order of the operands'; None for the usual order."""
     axes = range(len(whole))
     swapped = [_differ(whole, given, j, i)[0] for i, j in itertools.combinations(axes, 2)]
     if not sizes.decide(every([~is_dense, some(swapped)])):
@@ -207,9 +207,9 @@ def _order(
 
 
 def _differ(shape: list[Poly], given: list[_Terms], inner: int, outer: int) -> tuple[Cond, Cond]:
-    """That an axis has a larger stride than another, and that it has a smaller one.
+    """Return the conditions that an axis has a larger stride than another, and a smaller one.
 
-    The first operand that tells them apart decides: one that is spread along either does not.
+    The first operand that distinguishes them decides: one that is broadcast along either does not.
     """
     larger = smaller = FALSE
     for n, s in reversed(given):
@@ -218,21 +218,21 @@ def _differ(shape: list[Poly], given: list[_Terms], inner: int, outer: int) -> t
             continue
         x, y = s[inner - missing], s[outer - missing]
         sides = ((n[axis - missing], shape[axis]) for axis in (inner, outer))
-        is_spread = some(eq(one, 1) & ~eq(whole, 1) for one, whole in sides if one != whole)
+        is_spread = some(eq(size, 1) & ~eq(whole, 1) for size, whole in sides if size != whole)
         silent = is_spread | eq(x, 0) | eq(y, 0)
         tie = eq(x, y) & le(shape[inner], shape[outer])
         above = lt(y, x) | every([eq(x, y), lt(shape[outer], shape[inner])])
         if inner > outer and s == _list_usual(n) and shape[outer].least > 0:
             above = FALSE  # a tie is one of axes of 1
         larger, smaller = (
-            every([~silent, tells]) | every([silent | tie, later])
-            for tells, later in ((above, larger), (lt(x, y), smaller))
+            every([~silent, differs]) | every([silent | tie, later])
+            for differs, later in ((above, larger), (lt(x, y), smaller))
         )
     return larger, smaller
 
 
 def _pad(sizes: Decisions, x: torch.Tensor, pads: Any, value: Any = 0) -> torch.Tensor | None:
-    """Padding that nowhere adds anything is a copy of a part."""
+    """Return the result of padding: a copy of a part if nothing is added anywhere."""
     shape, strides, offset = list(x.shape), x.stride(), x.storage_offset()
     enough = []
     for i, (first, last) in enumerate(zip(pads[::2], pads[1::2], strict=True)):
@@ -245,8 +245,8 @@ def _pad(sizes: Decisions, x: torch.Tensor, pads: Any, value: Any = 0) -> torch.
         raise RuntimeError("padding takes more than there is")
     if not sizes.decide(every(le(sizes.term(n), 0) for n in pads)):
         return _allocate(sizes, shape, None, x.dtype)
-    found = _copy(sizes, x.as_strided(shape, strides, offset))
-    return found and _allocate(sizes, *found, x.dtype)
+    layout = _copy(sizes, x.as_strided(shape, strides, offset))
+    return layout and _allocate(sizes, *layout, x.dtype)
 
 
 def _stack(sizes: Decisions, given: list[torch.Tensor], axis: int = 0) -> torch.Tensor | None:
@@ -273,14 +273,14 @@ def _unsqueeze(sizes: Decisions, x: torch.Tensor, axis: int) -> torch.Tensor:
 
 
 def _view(sizes: Decisions, x: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor | None:
-    """A view of what is dense is dense."""
-    wanted, (n, s) = [*map(sizes.term, shape)], _measure(sizes, x)
-    if s != _list_usual(n) or any(m.constant == -1 for m in wanted):
+    """Return a view of a dense tensor, which is dense too."""
+    target, (n, s) = [*map(sizes.term, shape)], _measure(sizes, x)
+    if s != _list_usual(n) or any(m.constant == -1 for m in target):
         return None
-    if not sizes.decide(eq(prod(n, start=term(1)), prod(wanted, start=term(1)))):
+    if not sizes.decide(eq(prod(n, start=term(1)), prod(target, start=term(1)))):
         return None
     strides: list[Any] = [1]
-    for m, size in zip(wanted[:0:-1], shape[:0:-1], strict=True):
+    for m, size in zip(target[:0:-1], shape[:0:-1], strict=True):
         least = size if make("max", 1, m) == m else torch.sym_max(1, size)
         strides.insert(0, least * strides[0])
     return x.as_strided(list(shape), strides[: len(shape)], x.storage_offset())

@@ -41,12 +41,12 @@ from gemmproof.reference.symbolic.tracing.traced_launches import Answers, Watch,
 from gemmproof.reference.work import counted_seconds
 
 # -- merge ---------------------------------------------------------------------------------------
-# the decisions that are left to make, and the path that they lead to
+# the remaining decisions, and the path that they lead to
 _Rest = tuple[list[Guard], Path]
 
 
 def merge(paths: list[Path]) -> list[Path]:
-    """The same paths, with the decisions that change nothing left out."""
+    """Return the same paths without the decisions that change nothing."""
     merged = _merge([(path.guards, path) for path in paths])
     for guards, path in merged:
         path.guards = guards
@@ -75,8 +75,8 @@ def _are_same(some: list[_Rest], others: list[_Rest]) -> bool:
     if len(some) != len(others):
         return False
     return all(
-        [c for c, _ in one] == [c for c, _ in two] and path.does_as(other)
-        for (one, path), (two, other) in zip(some, others, strict=True)
+        [c for c, _ in guards] == [c for c, _ in other_guards] and path.does_as(other)
+        for (guards, path), (other_guards, other) in zip(some, others, strict=True)
     )
 
 
@@ -96,13 +96,13 @@ def trace_wrapper(
     config: int = 0,
     deadline: float | None = None,
 ) -> Trace:
-    """The paths through `call`, which is given tensors for `operands` by their names.
+    """Trace the paths through `call`, which receives tensors for `operands` by their names.
 
     It runs with the sizes `hint`, which meet `domain`; for each decision, `find` is asked for sizes
     that decide otherwise, as a value for each symbol, and it runs again. Paths that differ in
-    decisions alone become one. `config` picks the configuration of autotuned kernels. It ends after
-    `most_paths` runs or at `deadline`, in counted seconds. State that the wrapper keeps
-    from call to call is `call`'s to restore.
+    decisions alone are merged. `config` selects the configuration of autotuned kernels. Tracing
+    ends after `most_paths` runs or at `deadline`, in counted seconds. `call` must restore state
+    that the wrapper keeps from call to call.
     """
     waiting: deque[tuple[list[Guard], Guard]] = deque()
     seen: dict[tuple[Cond, ...], Path] = {}
@@ -120,34 +120,34 @@ def trace_wrapper(
     visit(hint, 0)
     while waiting:
         before, (cond, where) = waiting.popleft()
-        wanted = [c for c, _ in before] + [~cond]
-        why, sizes = "", None
+        conds = [c for c, _ in before] + [~cond]
+        reason, sizes = "", None
         late = deadline is not None and counted_seconds() > deadline
         if late:
-            why = "out of time"
+            reason = "out of time"
         elif len(seen) >= most_paths:
-            why = "too many paths"
+            reason = "too many paths"
         else:
-            sizes = find(every((domain, *wanted)))
-            why = "" if sizes is not None else "no sizes were found for it"
+            sizes = find(every((domain, *conds)))
+            reason = "" if sizes is not None else "no sizes were found for it"
         if sizes is not None:
             path = visit({**hint, **sizes}, len(before) + 1)
-            taken = [c for c, _ in path.guards[: len(wanted)]]
-            why = "" if taken == wanted else "a call with sizes for it decided otherwise"
-        if why:
-            unvisited.append(Unvisited(every(wanted), where, why, late))
+            decided = [c for c, _ in path.guards[: len(conds)]]
+            reason = "" if decided == conds else "a call with sizes for it decided otherwise"
+        if reason:
+            unvisited.append(Unvisited(every(conds), where, reason, late))
     runs = [WrapperRun(tuple(path.guards), path.sizes) for path in seen.values()]
     leaves = list(seen.values())
     return Trace(merge([replace(path) for path in leaves]), unvisited, runs, leaves)
 
 
 def take_config(trace: Trace, config: int) -> Trace | None:
-    """The paths in another configuration, None where some were not seen there."""
+    """Return the paths in another configuration, or None if some were not seen there."""
     leaves = [path.take(config) for path in trace.leaves]
-    taken = [path for path in leaves if path is not None]
-    if len(taken) < len(leaves):
+    switched = [path for path in leaves if path is not None]
+    if len(switched) < len(leaves):
         return None
-    return replace(trace, paths=merge(taken))
+    return replace(trace, paths=merge(switched))
 
 
 @without_compiler()
@@ -160,7 +160,7 @@ def _run(
     config: int,
     deadline: float | None,
 ) -> Path:
-    """One run of the wrapper with the sizes `hints`."""
+    """Run the wrapper once with the sizes `hints`."""
     with without_imports():
         sizes = Decisions(domain, dict(hints), deadline)
         no_memory = Shapes(shape_env=sizes, allow_non_fake_inputs=True)
@@ -171,9 +171,9 @@ def _run(
             stack.enter_context(swap(((Decisions, "running", sizes),)))
             stack.enter_context(fake_gpu(target))
             stack.enter_context(swap(as_concrete()))
-            # what it logs it raises too
+            # it also raises what it logs
             stack.enter_context(swap(((fake_tensor.log, "disabled", True),)))
-            # what it notes for a debugger imports its compiler
+            # its notes for a debugger import its compiler
             stack.enter_context(swap(((logging.getLogger("torch.__trace"), "handlers", []),)))
             stack.enter_context(no_memory)
             tensors = {name: watch.operand(name, x) for name, x in operands.items()}
@@ -190,7 +190,7 @@ def _run(
 
 
 def _explain(error: Exception) -> NotKnown:
-    """Why a run ended, in one line, with the user's line."""
+    """Return why a run ended, in one line, with the user's line."""
     if isinstance(error, NotKnown):
         return error
     where = getattr(error, "where", None) or raising_line(error) or here()
@@ -201,12 +201,12 @@ def _explain(error: Exception) -> NotKnown:
         return NotKnown(f"elements of a tensor are read on the host ({error.func})", where)
     if "unhashable type: non-nested" in text or "unhashable type: 'SymInt'" in text:
         return NotKnown("a size is the key of a table", where)
-    words = f"raises {type(error).__name__}{': ' * bool(text)}{text}"
-    return NotKnown(words, where, raised=_is_own(error))
+    message = f"raises {type(error).__name__}{': ' * bool(text)}{text}"
+    return NotKnown(message, where, raised=_is_own(error))
 
 
 def _is_own(error: BaseException) -> bool:
-    """Whether the innermost frame that raised is no library's."""
+    """Return whether the innermost frame that raised is not library code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -60,7 +60,7 @@ _SETTINGS = {
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
-    """Torch's symbolic shapes and tensors without elements can be made and used."""
+    """Allow torch's symbolic shapes and tensors without elements without its compiler."""
     if _COMPILER in sys.modules:
         yield
         return
@@ -78,7 +78,7 @@ def without_compiler() -> Iterator[None]:
     try:
         yield
     finally:
-        for function in disabled:  # torch keeps the answer, and may have a compiler later
+        for function in disabled:  # torch caches the answer, and may load its compiler later
             vars(function).pop("__dynamo_disable", None)
         if vars(torch).get("_dynamo") is stand_in:
             del torch._dynamo
@@ -86,18 +86,18 @@ def without_compiler() -> Iterator[None]:
 
 @contextmanager
 def without_imports() -> Iterator[None]:
-    """Within `without_compiler`: the lines of torch that import its compiler find no compiler."""
+    """Make torch's imports of its compiler find the stand-in of `without_compiler`."""
     if _COMPILER in sys.modules:
         yield
         return
     validator = _make_module(_VALIDATOR, {"translation_validation_enabled": lambda: False})
-    made = {_COMPILER: torch._dynamo, f"{_COMPILER}.config": torch._dynamo.config}
-    made |= {_VALIDATOR: validator} if _VALIDATOR not in sys.modules else {}
-    sys.modules.update(made)
+    modules = {_COMPILER: torch._dynamo, f"{_COMPILER}.config": torch._dynamo.config}
+    modules |= {_VALIDATOR: validator} if _VALIDATOR not in sys.modules else {}
+    sys.modules.update(modules)
     try:
         yield
     finally:
-        for name in made:
+        for name in modules:
             del sys.modules[name]
 
 
@@ -108,14 +108,14 @@ def _make_module(name: str, named: dict[str, Any]) -> ModuleType:
 
 
 def _import(name: str) -> Any:
-    """What the stand-in does not have."""
+    """Return an attribute of the compiler that the stand-in lacks."""
     if name.startswith("__"):
         raise AttributeError(name)
     return getattr(importlib.import_module(_COMPILER), name)
 
 
 class Shapes(FakeTensorMode):
-    """Tensors of shapes and strides alone. It keeps no results: what it keeps asks of the sizes."""
+    """Tensors of shapes and strides alone, without a cache of results: it would query the sizes."""
 
     __torch_dispatch__ = inspect.unwrap(FakeTensorMode.__torch_dispatch__)
 
@@ -133,7 +133,7 @@ _isinstance, _max, _min = isinstance, max, min
 
 
 def as_concrete() -> tuple[Change, ...]:
-    """What is replaced while a wrapper is traced; code of torch and Triton sees no difference.
+    """Return the patches for tracing a wrapper; code of torch and Triton sees no difference.
 
     Python's own max and min would compare, and each order of the sizes would be a path.
     """
@@ -146,7 +146,7 @@ def as_concrete() -> tuple[Change, ...]:
         return CPU if is_host(self) else CUDA
 
     def post_init(self: Any) -> None:
-        if _isinstance(self.base, FakeTensor):  # which Triton excuses
+        if _isinstance(self.base, FakeTensor):  # which Triton exempts
             assert self.base.data_ptr() % 16 == 0, "base must be 16-byte aligned"
         check(self)
 
@@ -160,12 +160,12 @@ def as_concrete() -> tuple[Change, ...]:
 
 
 def as_before() -> tuple[Change, ...]:
-    """Python's own functions again, which are faster."""
+    """Return the patches that restore Python's own functions, which are faster."""
     return tuple((builtins, own.__name__, own) for own in (_isinstance, _max, _min))
 
 
 def _asked_by_user() -> bool:
-    """Whether the caller of the function that asks is no library's."""
+    """Return whether the caller of the function that asks is not library code."""
     return owner(sys._getframe(2).f_code.co_filename) != "library"
 
 
@@ -192,7 +192,7 @@ def _symbolic(original: Any, fold: Any) -> Any:
 
 # -- known relations -----------------------------------------------------------------------------
 class Known:
-    """Conditions that hold. What is not told by them plainly is not told: nothing is searched."""
+    """Conditions that hold. Only their direct consequences are known: nothing is searched."""
 
     def __init__(self, *conds: Cond) -> None:
         self._holds: set[Cond] = set()
@@ -201,7 +201,7 @@ class Known:
             self.learn(cond)
 
     def learn(self, cond: Cond) -> None:
-        """Take it as true."""
+        """Add a condition that holds."""
         self._holds.add(cond)
         if cond.kind == "all":
             for part in cond.parts:
@@ -220,12 +220,12 @@ class Known:
             self._bounds[base] = low, high
 
     def value(self, what: Poly) -> int | None:
-        """The one value that a term can have, where it is told."""
+        """Return the only value that a term can have, or None if unknown."""
         low, high = self._range(what)
         return int(low) if low == high else None
 
     def implies(self, cond: Cond) -> bool | None:
-        """Whether it holds, None where that is not told."""
+        """Return whether a condition holds, or None if unknown."""
         if cond in self._holds or cond == TRUE:
             return True
         if cond == FALSE or ~cond in self._holds:
@@ -244,7 +244,7 @@ class Known:
         return cond.kind == "eq" if low == high == 0 else None
 
     def reduce(self, cond: Cond) -> Cond:
-        """What is left to ask of a condition."""
+        """Return what remains to be decided of a condition."""
         if cond.term is None:
             return (every if cond.kind == "all" else some)(map(self.reduce, cond.parts))
         cond = _shorten(cond)
@@ -252,7 +252,7 @@ class Known:
         return cond if answer is None else TRUE if answer else FALSE
 
     def settle(self, what: Any) -> Any:
-        """A term or condition whose largest and least ones are those that they are known to be."""
+        """Return a term or condition with its known minima and maxima resolved."""
         swaps = {}
         for atom in walk(what):
             if atom.kind in ("min", "max"):
@@ -263,7 +263,7 @@ class Known:
         return substitute(what, swaps)
 
     def _bound(self, base: Poly) -> tuple[float, float]:
-        """The range of a sum without its constant."""
+        """Return the range of a sum without its constant."""
         if not base.terms:
             return 0, 0
         low = base.least if base.is_natural else -inf
@@ -274,11 +274,11 @@ class Known:
         if base.atom is not None and base.atom.kind in ("floordiv", "mod"):
             first, last = self._divide(base.atom.kind, *base.atom.args)
             low, high = max(low, first), min(high, last)
-        told = self._bounds.get(base, (-inf, inf))
-        return max(low, told[0]), min(high, told[1])
+        learned = self._bounds.get(base, (-inf, inf))
+        return max(low, learned[0]), min(high, learned[1])
 
     def _divide(self, kind: str, what: Poly, by: Poly) -> tuple[float, float]:
-        """The range of a quotient by a number, and of a remainder of what is one number."""
+        """Return the range of a quotient by a number, or of the remainder of a single number."""
         divisor, (low, high) = by.constant or 0, self._range(what)
         if divisor < 1 or (kind == "mod" and low != high):
             return -inf, inf
@@ -297,22 +297,22 @@ class Known:
             low = max(low, sum(x for x, _ in summed))
             high = min(high, sum(x for _, x in summed))
         elif len(next(iter(base.terms), ())) > 1:
-            one = self._product(*next(iter(base.terms.items())))
-            low, high = max(low, one[0]), min(high, one[1])
+            bounds = self._product(*next(iter(base.terms.items())))
+            low, high = max(low, bounds[0]), min(high, bounds[1])
         if sign < 0:
             low, high = -high, -low
         return low + constant, high + constant
 
     def _product(self, monomial: tuple[object, ...], coefficient: int) -> tuple[float, float]:
-        """The range of a product, where its factors are never negative."""
+        """Return the range of a product, if its factors are never negative."""
         low: float = 1
         high: float = 1
         for atom in monomial:
-            one, two = self._bound(Poly({(atom,): 1}))  # type: ignore[dict-item]
-            if one < 0:
+            factor_low, factor_high = self._bound(Poly({(atom,): 1}))  # type: ignore[dict-item]
+            if factor_low < 0:
                 return -inf, inf
-            low = low * one
-            high = 0 if 0 in (high, two) else high * two
+            low = low * factor_low
+            high = 0 if 0 in (high, factor_high) else high * factor_high
         ends = (low * coefficient, high * coefficient) if high < inf else (
             (low * coefficient, inf) if coefficient > 0 else (-inf, low * coefficient)
         )  # fmt: skip
@@ -320,7 +320,7 @@ class Known:
 
 
 def _split(what: Poly) -> tuple[Poly, int, int]:
-    """A sum as sign * base + constant; a sum and its negative have one base."""
+    """Return a sum as sign * base + constant; a sum and its negative have the same base."""
     constant = what.terms.get((), 0)
     rest = {m: c for m, c in what.terms.items() if m}
     first = min(rest, key=lambda m: tuple(x.number for x in m), default=None)
@@ -329,7 +329,7 @@ def _split(what: Poly) -> tuple[Poly, int, int]:
 
 
 def _shorten(cond: Cond) -> Cond:
-    """The same relation between terms without a common factor."""
+    """Return the same relation between terms without a common factor."""
     assert cond.term is not None
     rest = {m: c for m, c in cond.term.terms.items() if m}
     factor, constant = gcd(*rest.values()), cond.term.terms.get((), 0)
@@ -349,7 +349,7 @@ _MOST_GUARDS = 400
 
 
 class _Named(Source):
-    """Where torch believes that a symbol comes from; the usual ones import its compiler (3 s)."""
+    """The source that torch records for a symbol; the usual ones import its compiler (3 s)."""
 
     def __init__(self, word: str) -> None:
         self.word = word
@@ -367,8 +367,8 @@ class _Named(Source):
 class Decisions(ShapeEnv):
     """torch's symbolic shapes for one run with the sizes `hints`.
 
-    `taken` are the decisions in order, but for those that `domain` or earlier ones decide.
-    `running` is that of the run in progress: a wrapper may keep a size from an earlier one.
+    `taken` are the decisions in order, except those that `domain` or earlier ones imply. `running`
+    is the instance of the run in progress: a wrapper may keep a size from an earlier one.
     """
 
     running: Decisions | None = None
@@ -384,40 +384,40 @@ class Decisions(ShapeEnv):
         self.taken: list[Guard] = []
         self.known = Known(domain)
         self.failure: NotKnown | None = None
-        # true while torch allocates memory and asks only how many bytes it has
+        # true while torch allocates memory and asks only for its size in bytes
         self.sizing = False
         self._terms: dict[str, Poly] = {}
         self._made: dict[Atom, Any] = {}
         self._read: dict[tuple[Any, Any], Any] = {}
 
     def _get_user_frame(self) -> None:
-        """No line for torch's logs: it would import its compiler to tell which lines are not."""
+        """Return no line for torch's logs: it would import its compiler to skip its own lines."""
 
     def fail(self, message: str, where: Where | None = None, late: bool = False) -> NotKnown:
-        """The error for what cannot be followed, kept in case somebody catches it."""
+        """Return the error for an unsupported step, and keep it in case somebody catches it."""
         error = NotKnown(message, where or here(), late=late)
         self.failure = self.failure or error
         return error
 
     def symbol(self, atom: Atom, hint: int | None = None) -> Any:
-        """torch's integer for a symbol."""
+        """Return torch's integer for a symbol."""
         if atom not in self._made:
             value = self.hints.setdefault(atom, 1 if hint is None else hint)
             source = _Named("_".join(map(str, atom.args)))
-            # positive=None: torch is to assume nothing that it would not ask
-            made = self.create_symbol(
+            # positive=None: torch must not assume what it would otherwise ask
+            created = self.create_symbol(
                 value,
                 source,
                 dynamic_dim=DimDynamic.DYNAMIC,
                 positive=None,
                 do_not_specialize_zero_one=True,
             )
-            self._terms[str(made)] = term(atom)
-            self._made[atom] = self.create_symintnode(made, hint=value, source=source)
+            self._terms[str(created)] = term(atom)
+            self._made[atom] = self.create_symintnode(created, hint=value, source=source)
         return self._made[atom]
 
     def integer(self, what: Poly) -> Any:
-        """torch's integer for a term, as it is computed from its symbols."""
+        """Return torch's integer for a term, computed from its symbols."""
         total: Any = 0
         for monomial, coefficient in what.terms.items():
             product: Any = coefficient
@@ -437,7 +437,7 @@ class Decisions(ShapeEnv):
         raise NotKnown(f"an operand's size is declared as {atom}")
 
     def term(self, x: Any) -> Poly:
-        """The term that one of torch's integers is."""
+        """Return the term of one of torch's integers."""
         if isinstance(x, torch.SymInt | torch.SymBool):
             self._check(x.node.shape_env)
         if isinstance(x, torch.SymInt):
@@ -452,43 +452,43 @@ class Decisions(ShapeEnv):
 
     def _translate(self, function: Any, expr: Any) -> Any:
         METER.decisions += 1
-        made = self._read.get((function, expr))
-        if made is None:
-            made = self._translate_anew(function, expr)
-            # as it was first read: one tensor's strides are the same terms throughout
-            self._read[function, expr] = made = self.known.settle(made)
-        return made
+        translated = self._read.get((function, expr))
+        if translated is None:
+            translated = self._translate_expr(function, expr)
+            # as first translated: one tensor's strides are the same terms throughout
+            self._read[function, expr] = translated = self.known.settle(translated)
+        return translated
 
-    def _translate_anew(self, function: Any, expr: Any) -> Any:
+    def _translate_expr(self, function: Any, expr: Any) -> Any:
         try:
-            made = function(expr, self._terms)
+            translated = function(expr, self._terms)
         except Untranslatable as error:
             raise self.fail(f"no term says {error}") from None
         except KeyError:  # a symbol that torch made for an element of a tensor
             raise self.fail("elements of a tensor are read on the host") from None
-        for atom in walk(made):
+        for atom in walk(translated):
             divides = atom.kind in ("floordiv", "mod", "div", "rem")
             if divides and atom.args[1].constant is None and self.decide(eq(atom.args[1], 0)):
                 raise ZeroDivisionError("integer division or modulo by zero")
-        return made
+        return translated
 
     def decide(self, cond: Cond) -> bool:
-        """Whether a condition holds for the sizes of this run; the answer becomes a guard."""
+        """Return whether a condition holds for this run's sizes; the answer becomes a guard."""
         cond = self.known.reduce(cond)
         if cond in (TRUE, FALSE):
             return cond == TRUE
         if self.deadline is not None and counted_seconds() > self.deadline:
             raise self.fail("out of time", late=True)
         answer = bool(evaluate(cond, self.hints))
-        taken = cond if answer else ~cond
-        self.taken.append((taken, here()))
-        self.known.learn(taken)
+        guard = cond if answer else ~cond
+        self.taken.append((guard, here()))
+        self.known.learn(guard)
         if len(self.taken) > _MOST_GUARDS:
             raise self.fail(f"more than {_MOST_GUARDS} decisions on one path")
         return answer
 
     def number(self, what: Poly) -> int | None:
-        """A term's value, where what was decided so far leaves one."""
+        """Return the only value of a term after the decisions so far, or None if unknown."""
         return self.known.value(what)
 
     def evaluate_expr(
@@ -500,7 +500,7 @@ class Decisions(ShapeEnv):
         fallback_value: Any = None,
         **_: Any,
     ) -> Any:
-        """What torch asks when a size must become a number, or a comparison true or false."""
+        """Answer torch when a size must become a number, or a comparison true or false."""
         self._check(self)
         if is_condition(orig_expr):
             empty = self.sizing and type(orig_expr).__name__ == "Equality"
@@ -519,6 +519,6 @@ class Decisions(ShapeEnv):
 
 
 def here() -> Where | None:
-    """The user's innermost line on the stack."""
+    """Return the user's innermost line on the stack, or None."""
     where = calling_line()
     return None if where is NOWHERE else where

@@ -28,7 +28,7 @@ from gemmproof.reference.ttir import Function
 
 # -- record --------------------------------------------------------------------------------------
 class NotKnown(Exception):
-    """Why a wrapper, or one path of it, cannot be followed, in one line.
+    """The reason why a wrapper, or one path of it, cannot be followed, in one line.
 
     `raised`: the wrapper's own code raised; its sizes were refused rather than not understood.
     `late`: there was no time to follow it.
@@ -119,20 +119,20 @@ class HostDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class SizedFloat:
-    """A float that the sizes decide, such as 1 / K; `words` are its formula."""
+    """A float that depends on the sizes, such as 1 / K; `words` are its formula."""
 
     words: str
 
 
 @dataclass(slots=True)
 class TracedLaunch:
-    """One launch: what Triton's frontend makes of the kernel, and what it is handed.
+    """One launch: the kernel as Triton's frontend compiles it, and its arguments.
 
-    `arguments` has one item for each parameter of the public function of `functions`, in order:
-    a TensorView, a HostDescriptor, a Poly for any integer, a float or a SizedFloat; `parameters`
-    are their names in the kernel, "sa[0]" for an item of a tuple. An integer that the sizes decide
-    is a parameter of 32 bits: where it is 1, or more than 32 bits hold, Triton specialises again,
-    and that specialisation is not this one. `constants` are by name.
+    `arguments` has one item for each parameter of the public function of `functions`, in order: a
+    TensorView, a HostDescriptor, a Poly for any integer, a float or a SizedFloat; `parameters` are
+    their names in the kernel, "sa[0]" for an item of a tuple. An integer that depends on the sizes
+    is a parameter of 32 bits: if it is 1, or more than 32 bits hold, Triton specialises again, and
+    that specialisation is not this one. `constants` are by name.
     """
 
     kernel: str
@@ -151,7 +151,7 @@ class TracedLaunch:
 class TorchCall:
     """An operation of torch on tensors other than a view or an allocation of undefined memory.
 
-    `name` as in "aten.copy_.default"; tensors are TensorViews and sizes Polys wherever they stand.
+    `name` as in "aten.copy_.default"; tensors are TensorViews and sizes Polys wherever they occur.
     A launch is one too: "launch", with its index in `Path.launches`. `in_tuner`: a hook of Triton's
     tuner did it, which it calls before each run of a configuration.
     """
@@ -169,10 +169,10 @@ Guard = tuple[Cond, Where | None]
 
 @dataclass(slots=True)
 class Path:
-    """What the wrapper does for all sizes that meet `guards`, its decisions in order.
+    """The wrapper's behaviour for all sizes that meet `guards`, its decisions in order.
 
-    `sizes` are those that it ran with; `failed` says why what comes after is not known. `variants`
-    are, by a launch's place, the launches in each configuration of its tuner.
+    `sizes` are those that it ran with; `failed` is the reason why the rest is not known. `variants`
+    are, by a launch's index, the launches in each configuration of its tuner.
     """
 
     guards: list[Guard]
@@ -184,7 +184,7 @@ class Path:
     variants: Mapping[int, list[TracedLaunch]] = field(default_factory=dict)
 
     def take(self, config: int) -> Path | None:
-        """The same path in another configuration, None where it was not seen there."""
+        """Return the same path in another configuration, or None if it was not seen there."""
         launches = list(self.launches)
         for i, launch in enumerate(launches):
             if launch.configs > 1:
@@ -195,11 +195,11 @@ class Path:
 
     @property
     def condition(self) -> Cond:
-        """All guards; the domain comes on top."""
+        """All guards, without the domain."""
         return every(cond for cond, _ in self.guards)
 
     def does_as(self, other: Path) -> bool:
-        """Whether two paths do the same, and end in the same way."""
+        """Return whether two paths do the same, and end in the same way."""
         ends, others = (
             x.failed and (x.failed.message, x.failed.where, x.failed.raised) for x in (self, other)
         )
@@ -212,11 +212,11 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Unvisited:
-    """Sizes that no path was run for: where `condition`, or why not.
+    """Sizes for which no path was run: those that meet `condition`.
 
-    `why`: "no sizes were found for it", and there may be none; "too many paths"; "out of time",
-    where it is `late`; or "a call with sizes for it decided otherwise", as where a wrapper keeps
-    something between calls.
+    `why`: "no sizes were found for it", and there may be none; "too many paths"; "out of time", if
+    it is `late`; or "a call with sizes for it decided otherwise", as if a wrapper keeps something
+    between calls.
     """
 
     condition: Cond
@@ -242,7 +242,7 @@ class Trace:
     """All paths that were run. They and `unvisited` cover the domain; no two paths overlap.
 
     `runs` has one for each side of every decision, those that change nothing included, and `leaves`
-    what each of them does.
+    the path of each of them.
     """
 
     paths: list[Path]
@@ -259,7 +259,7 @@ Names = Mapping[str, Poly]
 
 
 class Untranslatable(Exception):
-    """An expression that no term says; the message is what it is."""
+    """An expression that no term expresses; the message names it."""
 
 
 # the same for every number of parts
@@ -289,7 +289,7 @@ _MOST_POWER = 8
 
 
 def to_term(expr: Any, names: Names) -> Poly:
-    """An integer expression as a term; `names` gives the symbols their terms."""
+    """Return an integer expression as a term; `names` maps the symbols to their terms."""
     if isinstance(expr, int):
         return term(expr)
     kind = type(expr).__name__
@@ -330,7 +330,7 @@ def to_term(expr: Any, names: Names) -> Poly:
 
 
 def _to_integer(kind: str, inner: Any, names: Names) -> Poly:
-    """A quotient that is rounded to an integer: exact while a double holds the dividend."""
+    """Return a quotient that is rounded to an integer: exact while a double holds the dividend."""
     if type(inner).__name__ not in ("IntTrueDiv", "FloatTrueDiv"):
         return to_term(_unfloat(inner), names)
     x, y = (to_term(_unfloat(part), names) for part in inner.args)
@@ -340,7 +340,7 @@ def _to_integer(kind: str, inner: Any, names: Names) -> Poly:
 
 
 def _unfloat(expr: Any) -> Any:
-    """An integer that was made a float, as it was."""
+    """Return an integer that was converted to a float, as it was."""
     if type(expr).__name__ == "ToFloat":
         return expr.args[0]
     if getattr(expr, "is_Float", False):
@@ -370,14 +370,14 @@ def _power(kind: str, x: Poly, y: Poly) -> Poly:
 
 
 def is_condition(expr: Any) -> bool:
-    """Whether an expression is true or false."""
+    """Return whether an expression is boolean."""
     kind = type(expr).__name__
     known = ("And", "Or", "Not", "BooleanTrue", "BooleanFalse", *_RELATIONS)
     return isinstance(expr, bool) or kind in known
 
 
 def to_cond(expr: Any, names: Names) -> Cond:
-    """A boolean expression as a condition."""
+    """Return a boolean expression as a condition."""
     kind = type(expr).__name__
     if expr is True or kind == "BooleanTrue":
         return TRUE

@@ -43,29 +43,29 @@ _GENERIC = 37
 
 
 class SizeStandIn(int):
-    """An integer for one that the sizes decide, which it carries."""
+    """A stand-in for an integer that depends on the sizes; it carries the original."""
 
     original: Any
 
     def __new__(cls, original: Any) -> SizeStandIn:
-        made = super().__new__(cls, _GENERIC)
-        made.original = original
-        return made
+        instance = super().__new__(cls, _GENERIC)
+        instance.original = original
+        return instance
 
 
 class FloatStandIn(float):
-    """A float for one that the sizes decide."""
+    """A stand-in for a float that depends on the sizes."""
 
     original: Any
 
     def __new__(cls, original: Any) -> FloatStandIn:
-        made = super().__new__(cls, 0.75)
-        made.original = original
-        return made
+        instance = super().__new__(cls, 0.75)
+        instance.original = original
+        return instance
 
 
 class TensorStandIn:
-    """A tensor's type and an address."""
+    """A stand-in for a tensor: its type and an address."""
 
     def __init__(self, original: Any) -> None:
         self.original, self.dtype = original, original.dtype
@@ -76,11 +76,11 @@ class TensorStandIn:
 
     @staticmethod
     def ptr_range() -> int:
-        return 1 << 40  # more than 32 bits count: nothing is assumed
+        return 1 << 40  # beyond 32 bits, so that nothing is assumed
 
 
 def _map(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A value with each leaf of its tuples changed; a named tuple keeps its kind."""
+    """Return a value with each leaf of its tuples changed; a named tuple keeps its type."""
     if isinstance(value, tuple | list):
         items = [_map(item, change) for item in value]
         kind = type(value)
@@ -89,7 +89,7 @@ def _map(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def stand_in(value: Any) -> Any:
-    """A launch argument as the binder takes it."""
+    """Return a launch argument as the binder takes it."""
     return _map(value, _stand_in)
 
 
@@ -103,27 +103,27 @@ def _stand_in(value: Any) -> Any:
     if isinstance(value, torch.Tensor) or isinstance(getattr(value, "base", None), torch.Tensor):
         if not isinstance(value, TensorDescriptor):
             return TensorStandIn(value)
-        made = copy.copy(value)
-        made.base = TensorStandIn(value.base)
-        made.original = value
-        return made
+        duplicate = copy.copy(value)
+        duplicate.base = TensorStandIn(value.base)
+        duplicate.original = value
+        return duplicate
     return value
 
 
 def restore(value: Any) -> Any:
-    """What `value`, made by `stand_in`, stands for."""
+    """Return the original of a value that `stand_in` returned."""
     return _map(value, lambda x: getattr(x, "original", x))
 
 
 # -- memory of the wrapper -----------------------------------------------------------------------
-# allocations, of which torch asks no more than how many bytes they take
+# allocations, for which torch asks only for the size in bytes
 _SIZED = EMPTY | {f"aten::{name}" for name in ("zeros", "ones", "full", "new_zeros", "new_full")}
 _ALIGNED = 512  # CUDA's allocator
 _OFFSET = 64  # of an operand in its allocation, in the first run
 
 
 class Watch(TorchDispatchMode):
-    """Notes torch's operations on tensors, and keeps every memory's own view."""
+    """Records torch's operations on tensors, and every memory's own view."""
 
     def __init__(self, sizes: Decisions) -> None:
         super().__init__()
@@ -131,19 +131,19 @@ class Watch(TorchDispatchMode):
         self.launches: list[TracedLaunch] = []
         self.variants: dict[int, list[TracedLaunch]] = {}
         self.operations: list[TorchCall] = []
-        self.tuning = 0  # how many of Triton's tuners are running
+        self.tuning = 0  # number of Triton's tuners that are running
         self._memories: dict[int, Memory] = {}
         self._defined: set[int] = set()
-        # a tensor that is let go gives its storage's number to the next
+        # a freed tensor's storage number is reused for the next
         self._kept: list[torch.Tensor] = []
 
     def save(self) -> tuple[Any, ...]:
-        """What was noted so far; the last two are all that operations leave but launches."""
+        """Return the record so far; operations but launches change no items but the last two."""
         counted = len(self.launches), len(self.operations)
         return (*counted, self.sizes.failure), len(self._memories), frozenset(self._defined)
 
     def restore(self, saved: tuple[Any, ...]) -> None:
-        """Forget what was noted since."""
+        """Discard what was recorded since."""
         (launches, operations, self.sizes.failure), _, defined = saved
         del self.launches[launches:], self.operations[operations:]
         self._defined = set(defined)
@@ -153,7 +153,7 @@ class Watch(TorchDispatchMode):
         return False  # torch would import its compiler (2 s) to switch it off
 
     def operand(self, name: str, declared: Symbolic) -> torch.Tensor:
-        """A tensor without elements as the operand is declared."""
+        """Return a tensor without elements, as the operand is declared."""
         shape = [self.sizes.integer(n) for n in declared.shape]
         strides = [self.sizes.integer(n) for n in declared.strides]
         self.sizes.sizing = True
@@ -175,7 +175,7 @@ class Watch(TorchDispatchMode):
         self._kept.append(tensor)
 
     def view(self, tensor: torch.Tensor, dtype: Any = None) -> TensorView:
-        """A tensor as it is now; `dtype` where it is read as another one."""
+        """Return a tensor's current view, of another `dtype` if it is read as that."""
         memory = self._memory(tensor)
         mode = getattr(tensor, "fake_mode", None)
         if mode is not None and mode.shape_env is not self.sizes:
@@ -191,20 +191,20 @@ class Watch(TorchDispatchMode):
         )
 
     def _memory(self, tensor: torch.Tensor, defined: bool = True) -> Memory:
-        found = self._memories.get(_storage(tensor))
-        if found is None:
+        memory = self._memories.get(_storage(tensor))
+        if memory is None:
             number = len(self._memories)
             shape, strides = (
                 tuple(map(self.sizes.term, x)) for x in (tensor.shape, tensor.stride())
             )
-            found = Memory(number, f"workspace#{number}", _name(tensor.dtype), shape, strides)
-            self._keep(tensor, found)
+            memory = Memory(number, f"workspace#{number}", _name(tensor.dtype), shape, strides)
+            self._keep(tensor, memory)
             if defined:
                 self._defined.add(number)
-        return found
+        return memory
 
     def address(self, tensor: torch.Tensor) -> Any:
-        """A tensor's first byte, which is a symbol: operands lie anywhere, the rest is aligned."""
+        """Return a tensor's first byte, a symbol: operands lie anywhere, the rest is aligned."""
         memory = self._memory(tensor)
         size = tensor.element_size()
         unit = size if memory.is_operand else _ALIGNED
@@ -214,12 +214,12 @@ class Watch(TorchDispatchMode):
         return unit * first + offset * size
 
     def is_contiguous(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor's elements follow each other, decided as one question."""
+        """Return whether a tensor's elements are contiguous, decided as one question."""
         view = self.view(tensor)
         return self.sizes.decide(are_dense(view.shape, view.strides))
 
     def label_results(self, result: Any) -> list[Any]:
-        """What the wrapper returned, with the memories named by their places in it."""
+        """Return the wrapper's results, the memories named by their positions among them."""
         leaves = tree_leaves(result)
         tensors = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
         for i in tensors:
@@ -243,24 +243,24 @@ class Watch(TorchDispatchMode):
                 result = func(*args, **kwargs)
         finally:
             sizes.sizing = before
-        made = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+        tensors = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
         written = list(_list_written(schema, args, kwargs))
-        made += [x for x in written if all(x is not y for y in made)]  # some return nothing
+        tensors += [x for x in written if all(x is not y for y in tensors)]  # some return nothing
         empty = schema.name in EMPTY
-        for tensor in made:
+        for tensor in tensors:
             self._memory(tensor, defined=not empty)
         views = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
-        if empty or views or func.namespace == "prim" or not made:
+        if empty or views or func.namespace == "prim" or not tensors:
             return result
         if schema.is_mutable:
             self._define(written)
         given, named = tree_map(self._record, (tuple(args), kwargs))
-        outputs = tuple(map(self.view, made))
+        outputs = tuple(map(self.view, tensors))
         self.operations.append(TorchCall(str(func), given, named, outputs, here(), self.tuning > 0))
         return result
 
     def _define(self, written: list[torch.Tensor]) -> None:
-        """A write to all of a memory defines it; to a part of it, it may not."""
+        """Mark memories that are written whole as defined; partial writes may not define them."""
         for tensor in written:
             view = self.view(tensor)
             own = view.owner_shape, view.owner_strides
@@ -269,7 +269,7 @@ class Watch(TorchDispatchMode):
 
 
 def _list_written(schema: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
-    """The tensors that an operation writes to."""
+    """Yield the tensors that an operation writes to."""
     given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
     for argument in schema.arguments:
         if argument.alias_info and argument.alias_info.is_write:
@@ -282,12 +282,12 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def _name(dtype: Any) -> str:
-    """TTIR's name of a torch or Triton type; a type that no kernel takes keeps torch's."""
+    """Return TTIR's name of a torch or Triton type, or torch's if no kernel takes the type."""
     return TORCH.get(str(dtype)) or TORCH.get(f"torch.{dtype}") or str(dtype)
 
 
 class Answers(TorchFunctionMode):
-    """Answers for tensors without memory what torch would ask in many questions, or cannot."""
+    """Answers queries on tensors without memory that torch would split into many, or cannot."""
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
@@ -316,7 +316,7 @@ _modules: dict[str, tuple[str, dict[str, Function]]] = {}
 
 @dataclass(slots=True)
 class _Settings:
-    """What `intercept_launches` reads and keeps of a session."""
+    """The session state that `intercept_launches` reads and keeps."""
 
     target: str
     config: int
@@ -328,19 +328,19 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A kernel's TTIR, for whoever looks at what was compiled."""
+    """A kernel's TTIR, for callers that inspect the compiled kernel."""
 
     text: str
 
 
 class TracedKernel(Kernel):
-    """The stand-in for a compiled kernel, which notes its launches for the running trace."""
+    """The stand-in for a compiled kernel, which records its launches in the running trace."""
 
     watch: Watch
     settings: _Settings
 
-    def __init__(self, src: Any, target: Any, options: Any, made: Any) -> None:
-        text, self.functions = made
+    def __init__(self, src: Any, target: Any, options: Any, compiled: Any) -> None:
+        text, self.functions = compiled
         super().__init__(src, target, options, cast(Any, _Text(text)))
 
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
@@ -354,14 +354,14 @@ class TracedKernel(Kernel):
 
 
 def _compile(src: Any, target: Any = None, options: Any = None, **_: Any) -> TracedKernel:
-    """What Triton calls to compile a specialisation."""
+    """Compile a specialisation, in place of Triton's compiler."""
     backend = make_backend(target)
     given = dict(options or {})
     parsed = backend.parse_options({**given, "debug": True, "sanitize_overflow": False})
     key = f"{identify(src)} {target} {parsed}"
     if key not in _modules:
         try:
-            with swap(as_before()):  # no size comes this far, and all of it asks what things are
+            with swap(as_before()):  # no size gets this far, and all of it checks types
                 text = make_ttir(src, target, parsed)
                 _modules[key] = text, read_module(text)
         except ReadError as error:
@@ -373,7 +373,7 @@ def _compile(src: Any, target: Any = None, options: Any = None, **_: Any) -> Tra
 
 @contextmanager
 def trace_launches(watch: Watch, target: str | None, config: int) -> Iterator[None]:
-    """While active, every launch of a Triton kernel is noted in `watch`, and none runs."""
+    """Record every launch of a Triton kernel in `watch` while active; none runs."""
     original = JITFunction.run
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -427,28 +427,28 @@ def trace_launches(watch: Watch, target: str | None, config: int) -> Iterator[No
 
 
 def _try_all(watch: Watch, settings: _Settings, tune: Any) -> Any:
-    """A tuner's run that makes the wanted launch, and notes that of each other configuration.
+    """Return a tuner's run that makes the chosen launch and records each other configuration's.
 
-    Where a hook does more than to set arguments, or a configuration is refused, these have runs of
-    the wrapper of their own. The wanted one comes last again, as after tuning.
+    If a hook does more than set arguments, or a configuration is refused, these get separate runs
+    of the wrapper. The chosen one comes last again, as after tuning.
     """
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        begun, done, wanted = len(watch.launches), len(watch.operations), settings.config
+        first, done, chosen = len(watch.launches), len(watch.operations), settings.config
         result = tune(self, *args, **kwargs)
         configs = settings.configs
         if watch.tuning or configs < 2 or len(watch.operations) > done + 1:
             return result
         before = watch.save()
         try:
-            for config in (*range(configs), wanted):
+            for config in (*range(configs), chosen):
                 settings.config = config
                 tune(self, *args, **kwargs)
             if watch.save()[1:] == before[1:] and len(watch.operations) == done + configs + 2:
-                watch.variants[begun] = watch.launches[begun + 1 : -1]
+                watch.variants[first] = watch.launches[first + 1 : -1]
         except Exception:
-            watch.variants.pop(begun, None)
-        settings.config = wanted
+            watch.variants.pop(first, None)
+        settings.config = chosen
         watch.restore(before)
         return result
 
@@ -456,15 +456,15 @@ def _try_all(watch: Watch, settings: _Settings, tune: Any) -> Any:
 
 
 def _settle(sizes: Decisions, kernel: Any, name: str, value: Any) -> Any:
-    """A constant of a kernel, which must be a number; a comparison is decided."""
+    """Return a constant of a kernel, which must be a number; a comparison is decided."""
     if isinstance(value, torch.SymBool):
         return bool(value)
     if isinstance(value, torch.SymInt):
         what = sizes.term(value)
         number = sizes.number(what)
         if number is None:
-            words = f"{kernel.fn.__name__}: {name} is {what}, made a constant by the launch"
-            raise sizes.fail(words)
+            message = f"{kernel.fn.__name__}: {name} is {what}, made a constant by the launch"
+            raise sizes.fail(message)
         return number
     if isinstance(value, torch.SymFloat):
         raise sizes.fail(f"{kernel.fn.__name__}: {name} is a float that the sizes decide")
@@ -475,7 +475,7 @@ def _settle(sizes: Decisions, kernel: Any, name: str, value: Any) -> Any:
 
 
 def _power_of_2(sizes: Decisions) -> tuple[Any, str, Any]:
-    """triton.next_power_of_2, which decides between the powers: each is a path of its own."""
+    """Return the patch of triton.next_power_of_2, which decides between powers: each is a path."""
     known = triton.next_power_of_2
     owner, name = (known, "fn") if hasattr(known, "fn") else (triton, "next_power_of_2")
     original = getattr(owner, name)
@@ -506,8 +506,8 @@ def _note(kernel: TracedKernel, grid: tuple[Any, ...], args: tuple[Any, ...]) ->
     ]
     public = next(f for f in kernel.functions.values() if f.public)
     if len(public.args) != len(named):
-        words = f"{name}: {len(named)} arguments for {len(public.args)} parameters"
-        raise watch.sizes.fail(words)
+        message = f"{name}: {len(named)} arguments for {len(public.args)} parameters"
+        raise watch.sizes.fail(message)
     where = here()
     watch.launches.append(
         TracedLaunch(
@@ -527,12 +527,12 @@ def _note(kernel: TracedKernel, grid: tuple[Any, ...], args: tuple[Any, ...]) ->
 
 
 def _parameter(src: Any, path: tuple[int, ...]) -> str:
-    """The name of a parameter, or of an item of one that is a tuple."""
+    """Return the name of a parameter, or of an item of a parameter that is a tuple."""
     return str(src.fn.arg_names[path[0]]) + "".join(f"[{i}]" for i in path[1:])
 
 
 def _flatten(watch: Watch, name: str, value: Any, signature: Any) -> Iterator[tuple[str, Any]]:
-    """What the kernel's function takes for one parameter: nothing, one item, or several."""
+    """Yield what the kernel's function takes for one parameter: nothing, one item, or several."""
     if signature == "constexpr":
         return
     if isinstance(signature, tuple):
