@@ -252,12 +252,12 @@ def keep(x: Any, name: str) -> Any:
     fmt = FORMATS.get(kind.format) if kind is not None else None
     if kind is None or fmt is None:
         raise Undetermined(f"a cast to {name}")
-    held = np.isnan(x)
+    exact = np.isnan(x)
     if kind.is_float:
-        held |= (np.abs(x) <= min(2.0**fmt.p, fmt.max)) & (x == np.floor(x))
+        exact |= (np.abs(x) <= min(2.0**fmt.p, fmt.max)) & (x == np.floor(x))
     else:
-        held |= np.abs(x) < 2 ** (kind.bits - 1)
-    if not np.all(held):
+        exact |= np.abs(x) < 2 ** (kind.bits - 1)
+    if not np.all(exact):
         raise Undetermined(f"numbers that {name} does not hold")
     return x
 
@@ -376,7 +376,7 @@ class Stores:
         stored: dict[int, np.ndarray] = {}
         for store in self.found:
             access, at = store.access, store.at[store.here]
-            held = find(access.tensor)
+            buffer = find(access.tensor)
             try:
                 x, bad = self._compute(store, numbers)
                 if access.kind == "store":
@@ -384,17 +384,17 @@ class Stores:
                     if np.isin(at, before).any():
                         raise Undetermined("elements that two lines store")
                     stored[access.tensor.storage] = np.concatenate([before, at])
-                    held.data[at], held.bad[at] = x, bad
+                    buffer.data[at], buffer.bad[at] = x, bad
                 elif access.word in ("add", "fadd"):
-                    np.add.at(held.data, at, x)
-                    np.logical_or.at(held.bad, at, bad)
+                    np.add.at(buffer.data, at, x)
+                    np.logical_or.at(buffer.bad, at, bad)
                 else:
                     raise Undetermined(f"atomic {access.word}")
-            except Undetermined as why:
-                held.unclear = held.unclear or str(why)
-                yield access, why
+            except Undetermined as error:
+                buffer.unclear = buffer.unclear or str(error)
+                yield access, error
             if access.kind == "store":
-                held.empty[at] = False
+                buffer.empty[at] = False
 
     @staticmethod
     def _compute(store: _Store, numbers: Numbers) -> tuple[np.ndarray, np.ndarray]:

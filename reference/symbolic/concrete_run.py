@@ -49,16 +49,16 @@ def calculate(call: TorchCall, find: Callable[[TensorView], Buffer], count: Coun
     if namespace != "aten" or name not in _KNOWN or len(call.outputs) != 1:
         raise Undetermined("an operation that is not known")
     (view,) = call.outputs
-    held, at = find(view), place(view, count)
+    buffer, at = find(view), place(view, count)
     undefined = False
 
     def read(view: TensorView) -> torch.Tensor:
         nonlocal undefined
-        given, here = find(view), place(view, count)
-        if given.unclear:
-            raise Undetermined(given.unclear)
-        undefined |= bool(given.bad[here].any())
-        return torch.from_numpy(given.data[here])
+        source, offsets = find(view), place(view, count)
+        if source.unclear:
+            raise Undetermined(source.unclear)
+        undefined |= bool(source.bad[offsets].any())
+        return torch.from_numpy(source.data[offsets])
 
     args, kwargs = tree_map_only(Poly, count, (call.args, dict(call.kwargs)))
     first = args[:1] if name in ("copy_", "zero_", "fill_") else ()
@@ -71,12 +71,12 @@ def calculate(call: TorchCall, find: Callable[[TensorView], Buffer], count: Coun
     if name in ("zeros", "ones", "full", "new_zeros"):
         kwargs["dtype"] = torch.float64
     result = getattr(getattr(torch.ops.aten, name), overload)(*args, **kwargs).numpy()
-    held.data[at] = keep(np.asarray(result, np.float64), view.dtype)
-    held.bad[at] = undefined
+    buffer.data[at] = keep(np.asarray(result, np.float64), view.dtype)
+    buffer.bad[at] = undefined
     if not undefined:
-        held.empty[at] = False
-    if at.size == held.data.size:
-        held.unclear = ""
+        buffer.empty[at] = False
+    if at.size == buffer.data.size:
+        buffer.unclear = ""
 
 
 # -- run -----------------------------------------------------------------------------------------
@@ -258,13 +258,13 @@ class ConcreteRun:
         def read(access: Access, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             if access.kind != "load" or access.tensor.storage in written:
                 raise Undetermined("what a launch stores and reads")
-            held = self._buffer(access.tensor)
-            if held.unclear:
-                raise Undetermined(held.unclear)
-            if not held.data.size:
+            buffer = self._buffer(access.tensor)
+            if buffer.unclear:
+                raise Undetermined(buffer.unclear)
+            if not buffer.data.size:
                 return np.zeros(at.shape), np.ones(at.shape, np.bool_)
             at = at + self.count(access.tensor.offset) * (at >= 0)
-            return held.data[at], held.bad[at]
+            return buffer.data[at], buffer.bad[at]
 
         for storage in written:
             view = results.get(storage)
@@ -278,10 +278,10 @@ class ConcreteRun:
     def _calculate(self, call: TorchCall) -> None:
         try:
             calculate(call, self._buffer, self.count)
-        except Undetermined as why:
-            self.unclear = self.unclear or f"{call.name}: {why}"
+        except Undetermined as error:
+            self.unclear = self.unclear or f"{call.name}: {error}"
             for view in call.outputs:
-                self._forget(view, f"{call.name}: {why}")
+                self._forget(view, f"{call.name}: {error}")
 
     def _forget(self, view: TensorView, reason: str) -> None:
         buffer = self.buffers.setdefault(view.storage, Buffer(*(np.zeros(0),) * 3))
@@ -289,21 +289,21 @@ class ConcreteRun:
 
     def read_result(self, view: TensorView) -> np.ndarray:
         """Return the numbers of a result. Raises Undetermined if they are not known."""
-        held = self._buffer(view)
-        if held.unclear:
-            raise Undetermined(held.unclear)
+        buffer = self._buffer(view)
+        if buffer.unclear:
+            raise Undetermined(buffer.unclear)
         at = place(view, self.count)
-        if held.bad[at].any():
+        if buffer.bad[at].any():
             raise Undetermined("an undefined lane")
-        return held.data[at]
+        return buffer.data[at]
 
     def _judge_result(self, view: TensorView) -> None:
-        held = self._buffer(view)
+        buffer = self._buffer(view)
         at = place(view, self.count)
         where = self.path.launches[-1].where if self.path.launches else None
-        if held.empty.size and held.empty[at].any():
+        if buffer.empty.size and buffer.empty[at].any():
             self.see(HOLE, f"all of {view.name} stored", where)
-        elif not held.unclear and held.bad[at].any():
+        elif not buffer.unclear and buffer.bad[at].any():
             self.see(UNDEFINED, f"defined where {view.name} is stored", where)
 
 

@@ -438,7 +438,7 @@ class Solver:
             return False
 
     def _holds_at_example(self, conds: list[Cond]) -> bool:
-        """Return whether conditions hold there, all other symbols at their least: it is quick."""
+        """Return whether conditions hold at the example, others at their least: it is quick."""
         leaves = (x for x in walk(*conds) if x.is_leaf)
         return self.is_true(conds, {x: self.example.get(str(x), x.least) for x in leaves})
 

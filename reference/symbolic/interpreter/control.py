@@ -302,19 +302,19 @@ def _while(machine: Machine, op: Op, frame: Invocation) -> Values:
 
     def ask(carried: Values) -> tuple[Cond, Values]:
         frame.values.update(zip((name for name, _ in before.args), carried, strict=True))
-        condition, *handed = machine.region(op.regions[0], frame)
-        return machine.bools(condition).cond, handed
+        condition, *passed = machine.region(op.regions[0], frame)
+        return machine.bools(condition).cond, passed
 
     def body(carried: Values) -> Values:
-        goes_on, handed = ask(carried)
-        seen.append((goes_on, handed))
-        frame.values.update(zip((name for name, _ in then.args), handed, strict=True))
+        goes_on, passed = ask(carried)
+        seen.append((goes_on, passed))
+        frame.values.update(zip((name for name, _ in then.args), passed, strict=True))
         with machine.under(goes_on):
             return machine.region(op.regions[1], frame)
 
     init, carried, after = _follow(machine, trip, init, body)
     last = _finish(machine, init, carried, after, trip, count)
-    goes_on, handed = ask(last)
+    goes_on, passed = ask(last)
     atom = count.atom
     assert atom is not None
     again = seen[-1][0]
@@ -324,4 +324,4 @@ def _while(machine: Machine, op: Op, frame: Invocation) -> Values:
     # a trip is reached if the condition held at all trips before it
     earlier = substitute(again, {trip: term(trip) - 1})
     machine.claim("fit", "a while loop that ends once", le(term(trip), 0) | earlier | ~again)
-    return handed
+    return passed

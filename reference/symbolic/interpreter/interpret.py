@@ -225,7 +225,7 @@ def keep_hints(machine: Machine, op: Op, values: Sequence[Any], results: list[An
 
 
 def _format_lane(machine: Machine, word: str, value: Ints, axis: int, cond: Cond) -> Cond:
-    """Return the condition that a lane is not misdescribed: for a multiple, its run up to it.
+    """Return the condition that a lane is not misdescribed: for a multiple, all of its run.
 
     That is more than needed: every lane up to it, whichever that is, begins a run at a multiple or
     follows its neighbour.

@@ -98,7 +98,7 @@ class BlockWindow:
     """A block pointer or a descriptor: a parent's sizes and strides, and where its block begins.
 
     `starts` is empty for a descriptor, which receives them from each access. `fill`: the number in
-    a lane outside, or None if that is undefined.
+    a lane outside, if that is defined.
     """
 
     base: Pointers

@@ -313,8 +313,8 @@ class Contents:
             for case, at in find_indices(self.solver, load):
                 cond = every((load.path, load.mask, case))
                 yield from self._trace(load, memory, at, end, cond, given)
-        except (NotAffine, NotCopied) as why:
-            raise NoProduct(f"{memory.name}: {why}") from None
+        except (NotAffine, NotCopied) as error:
+            raise NoProduct(f"{memory.name}: {error}") from None
 
     def _find_launch(self, number: int) -> int:
         calls = enumerate(self.operations)
@@ -383,11 +383,11 @@ class Contents:
             atom for x in list_free(self.solver, *own) if (atom := swaps[x].atom) is not None
         )
         for case, indices in find_indices(self.solver, store):
-            there = tuple(substitute(x, swaps) for x in indices)
-            held = substitute(every((store.path, store.mask, case)), swaps)
-            self._ask_within(load, memory, there, (cond, given, held))
-            ties = tuple(zip(there, at, strict=True))
-            whole = every((cond, held, *(eq(x, y) for x, y in ties)))
+            stored_at = tuple(substitute(x, swaps) for x in indices)
+            stored_if = substitute(every((store.path, store.mask, case)), swaps)
+            self._ask_within(load, memory, stored_at, (cond, given, stored_if))
+            ties = tuple(zip(stored_at, at, strict=True))
+            whole = every((cond, stored_if, *(eq(x, y) for x, y in ties)))
             yield WhatIsRead(whole, value=rebind(store.value, swaps), tied=tied, ties=ties)
 
     def _list_instance(self, store: Access) -> list[Atom]:
@@ -410,15 +410,15 @@ class Contents:
         given = every((store.path, store.mask))
         free = list_free(solver, given, address, *map(term, instance))
         swaps = copy_free(solver, free)
-        apart = some(~eq(term(x), swaps[x]) for x in instance)
-        if apart == FALSE:
+        differ = some(~eq(term(x), swaps[x]) for x in instance)
+        if differ == FALSE:
             return True
-        places = find_places(store)
-        met = [(address, substitute(address, swaps))]
-        if len(places) == 1 and self._is_within(store, places[0]):
-            met = [(x, substitute(x, swaps)) for x in places[0][1]]
+        entries = find_places(store)
+        equations = [(address, substitute(address, swaps))]
+        if len(entries) == 1 and self._is_within(store, entries[0]):
+            equations = [(x, substitute(x, swaps)) for x in entries[0][1]]
         conds = (given, substitute(given, swaps))
-        verdict = judge_separate(solver, "stored once", store, conds, met, apart, swaps, ())
+        verdict = judge_separate(solver, "stored once", store, conds, equations, differ, swaps, ())
         return verdict.status == PROVED
 
     def _is_within(self, store: Access, entry: Any) -> bool:

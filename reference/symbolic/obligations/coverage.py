@@ -120,14 +120,14 @@ def reach(
     """
     ranges = [solver.known[x] for x in inverse.free if x in solver.known]
     values = inverse.complete(*conds, *ranges, *(left for left, _ in equations))
-    named = walk(*values.values(), *conds, *(left for left, _ in equations))
+    atoms = walk(*values.values(), *conds, *(left for left, _ in equations))
     if any(x.kind not in DEFINED for x in inverse.digits) or any(
-        x.kind == "unknown" for x in named
+        x.kind == "unknown" for x in atoms
     ):
         raise NotInvertible
     defined = [cond for atom in values for cond in pin(atom)]
-    met = [eq(substitute(left, values), right) for left, right in equations]
-    return every((*met, *(substitute(cond, values) for cond in (*conds, *ranges, *defined))))
+    equalities = [eq(substitute(left, values), right) for left, right in equations]
+    return every((*equalities, *(substitute(cond, values) for cond in (*conds, *ranges, *defined))))
 
 
 # -- tiles ---------------------------------------------------------------------------------------
@@ -159,9 +159,11 @@ def _has_one_program_each(
     tiles = [make("floordiv", index, size) for index, size in zip(at, sizes, strict=True)]
     for access, indices, own in stores:
         part = _find_part(access, indices, sizes)
-        same = [make("floordiv", x, size) for x, size in zip(indices, sizes, strict=True)] == tiles
-        alike = (access.launch, access.shape, own) == (first.launch, first.shape, programs)
-        if part is None or part in parts or access.trips or not (same and alike):
+        same_tiles = [
+            make("floordiv", x, size) for x, size in zip(indices, sizes, strict=True)
+        ] == tiles
+        same_launch = (access.launch, access.shape, own) == (first.launch, first.shape, programs)
+        if part is None or part in parts or access.trips or not (same_tiles and same_launch):
             return False
         parts.append(part)
     if whole and len(parts) * math.prod(first.shape) != math.prod(sizes):
@@ -221,16 +223,16 @@ def _judge_twice(
     solver: Solver, first: Access, second: Access, small: tuple[Atom, ...], view: Any, text: str
 ) -> Iterator[Verdict]:
     try:
-        places = [(x, *entry) for x in (first, second) for entry in find_places(x, view)]
+        entries = [(x, *entry) for x in (first, second) for entry in find_places(x, view)]
     except NotAffine as error:
         yield Verdict(OPEN, text, first.where, f"its layout: {error}")
         return
-    ours = [entry for entry in places if entry[0] is first]
-    theirs = [entry for entry in places if entry[0] is second]
+    first_entries = [entry for entry in entries if entry[0] is first]
+    second_entries = [entry for entry in entries if entry[0] is second]
     if first is second:
-        theirs = theirs[len(theirs) // 2 :]
-        ours = theirs
-    both = (*ours, *theirs)
+        second_entries = second_entries[len(second_entries) // 2 :]
+        first_entries = second_entries
+    both = (*first_entries, *second_entries)
     whole = view is None or is_whole(view)
     through = whole and any(is_counted_through(x.tensor, at) for x, _, at in both)
     shape = first.tensor.owner_shape if view is None else view.shape
@@ -239,18 +241,20 @@ def _judge_twice(
         yield Verdict(PROVED, text, first.where)
         return
     if flat:
-        ours, theirs = ([(x, case, _address(x)) for x, case, _ in y] for y in (ours, theirs))
-    for i, (x, case_x, at_x) in enumerate(ours):
-        for y, case_y, at_y in theirs[i if first is second else 0 :]:
+        first_entries, second_entries = (
+            [(x, case, _address(x)) for x, case, _ in y] for y in (first_entries, second_entries)
+        )
+    for i, (x, case_x, at_x) in enumerate(first_entries):
+        for y, case_y, at_y in second_entries[i if first is second else 0 :]:
             given = every((x.path, x.mask, case_x))
             other = every((y.path, y.mask, case_y))
             free = list_free(solver, given, other, *at_x, *at_y, *map(term, (*x.trips, *y.trips)))
             free += [p for p in list_others(solver, x) if p not in free]
             swaps = copy_free(solver, free)
             there = substitute(other, swaps)
-            met = [(p, substitute(q, swaps)) for p, q in zip(at_x, at_y, strict=True)]
-            apart = _apart(swaps, x.trips if x is y else None)
-            yield judge_separate(solver, text, x, (given, there), met, apart, swaps, small)
+            equations = [(p, substitute(q, swaps)) for p, q in zip(at_x, at_y, strict=True)]
+            differ = _apart(swaps, x.trips if x is y else None)
+            yield judge_separate(solver, text, x, (given, there), equations, differ, swaps, small)
 
 
 def _apart(swaps: dict[Atom, Poly], trips: Sequence[Atom] | None) -> Cond:
@@ -278,41 +282,43 @@ def _address(access: Access) -> tuple[Poly, ...]:
 
 def judge_separate(
     solver: Solver, text: str, access: Access, conds: tuple[Cond, ...],
-    met: Sequence[tuple[Poly, Poly]], apart: Cond, swaps: dict[Atom, Poly],
+    equations: Sequence[tuple[Poly, Poly]], differ: Cond, swaps: dict[Atom, Poly],
     small: tuple[Atom, ...],
 ) -> Verdict:  # fmt: skip
     """Judge whether two instances that meet must be one: their atoms are shown to be equal.
 
     They meet if the terms of each pair are equal.
     """
-    whole = every((*conds, *(eq(x, y) for x, y in met)))
-    alike = every(cond for x, y in met for cond in split_equal(x, y))
-    for unfold, given in ((solver.unfold_near, alike), (solver.unfold, whole)):
+    whole = every((*conds, *(eq(x, y) for x, y in equations)))
+    equal_parts = every(cond for x, y in equations for cond in split_equal(x, y))
+    for unfold, given in ((solver.unfold_near, equal_parts), (solver.unfold, whole)):
         solver.learn(given)
-        if _is_one(solver, unfold(given, apart), apart, _pairs(given, swaps)):
+        if _is_one(solver, unfold(given, differ), differ, _pairs(given, swaps)):
             return Verdict(PROVED, text, access.where)
-    if solver.decide(apart, whole) == "unsat":
+    if solver.decide(differ, whole) == "unsat":
         return Verdict(PROVED, text, access.where)
     doubt = find_unknown(whole)
     if doubt:
         return Verdict(OPEN, text, access.where, doubt)
-    model = solver.find(whole, apart, small=small)
+    model = solver.find(whole, differ, small=small)
     if model is not None:
         return Verdict(REFUTED, text, access.where, model=model)
     return Verdict(OPEN, text, access.where, "z3 came to no end")
 
 
-def _is_one(solver: Solver, facts: list[Cond], apart: Cond, pairs: list[tuple[Atom, Atom]]) -> bool:
+def _is_one(
+    solver: Solver, facts: list[Cond], differ: Cond, pairs: list[tuple[Atom, Atom]]
+) -> bool:
     """Return whether two instances are the same, merging pairs of atoms that are shown equal."""
     merged = True
     while merged:
-        if solver.is_ruled_out([*facts, apart]):
+        if solver.is_ruled_out([*facts, differ]):
             return True
         merged = False
         for x, y in list(pairs):
             if solver.is_ruled_out([*facts, ~eq(term(x), term(y))]):
                 facts = [rename(cond, {y: x}) for cond in facts]
-                apart = rename(apart, {y: x})
+                differ = rename(differ, {y: x})
                 pairs.remove((x, y))
                 merged = True
     return False
@@ -341,22 +347,24 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
         yield Verdict(PROVED, text, where)
         return
     shape = tensor.owner_shape if view is None else view.shape
-    places = [_find_indices(store, view) for store in stores]
+    entries_by_store = [_find_indices(store, view) for store in stores]
     if _are_tiled(solver, stores, view, whole=True):
         solver.remember(*key)
         yield Verdict(PROVED, text, where)
         return
     whole = view is None or is_whole(view)
     through = whole and any(
-        is_counted_through(tensor, at) for entries in places for _, at in entries
+        is_counted_through(tensor, at) for entries in entries_by_store for _, at in entries
     )
     if through and is_dense(tensor):
-        places = [[(TRUE, _address(store))] for store in stores]
+        entries_by_store = [[(TRUE, _address(store))] for store in stores]
         shape = (math.prod(shape, start=term(1)),)
-    targets, within = new_element(solver, shape, [at for entries in places for _, at in entries])
+    targets, within = new_element(
+        solver, shape, [at for entries in entries_by_store for _, at in entries]
+    )
     sources = [
         ((store.path, store.mask, case), store.trips, at)
-        for store, entries in zip(stores, places, strict=True)
+        for store, entries in zip(stores, entries_by_store, strict=True)
         for case, at in entries
     ]
     reason = find_gap(solver, sources, targets, within)

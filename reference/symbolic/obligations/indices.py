@@ -51,7 +51,7 @@ def ask(
     solver: Solver, text: str, where: Where | None, goal: Cond, given: tuple[Cond, ...],
     small: tuple[Atom, ...] = (),
 ) -> Verdict:  # fmt: skip
-    """Judge whether a goal follows; if not, find the smallest values at which it fails."""
+    """Judge whether a goal follows; if not, give the smallest values found at which it fails."""
     answer = solver.follows(goal, *given)
     if answer == YES:
         return Verdict(PROVED, text, where)

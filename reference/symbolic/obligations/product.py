@@ -282,7 +282,7 @@ class _Stored:
 def judge_product(
     contents: Contents, store: Access, product: WantedProduct, leaving: Leaving
 ) -> Iterator[Verdict]:
-    """c = a b for every element that a store, or additions onto 0, produce."""
+    """c = a b for every element that is stored, or added onto 0."""
     try:
         stored = _find_stored(contents.solver, store, product, leaving)
         for x, n in zip(stored.at, stored.shape, strict=True):
@@ -331,7 +331,7 @@ def _find_stored(
 
 
 def _judge_share(stored: _Stored, contraction: Contraction) -> Generator[Verdict, None, _Share]:
-    """Judge that a contraction is of the stored row and column, and of one k; return its share."""
+    """Judge whether a contraction is of the stored row and column and one k; return its share."""
     a, b = contraction.a, contraction.b
     roles = tuple(stored.wanted.shapes)
     if (a.name, b.name) == (roles[1], roles[0]):
@@ -393,14 +393,14 @@ def _judge_once(stored: _Stored, first: _Share, second: _Share) -> Verdict:
     """No two lanes, trips or programs add the same k to one element."""
     solver, text = stored.solver, f"{stored.wanted.words}: each k once"
     swaps = copy_free(solver, _list_adding(stored, (first, second)))
-    met = [(first.k, substitute(second.k, swaps))]
-    met += [(x, substitute(x, swaps)) for x in stored.at]
-    there = substitute(every((stored.here, second.cond)), swaps)
-    apart = some(~eq(term(x), y) for x, y in swaps.items()) if first is second else every(())
-    if apart == FALSE:  # a single addition, of a single k
+    equations = [(first.k, substitute(second.k, swaps))]
+    equations += [(x, substitute(x, swaps)) for x in stored.at]
+    other_cond = substitute(every((stored.here, second.cond)), swaps)
+    differ = some(~eq(term(x), y) for x, y in swaps.items()) if first is second else every(())
+    if differ == FALSE:  # a single addition, of a single k
         return Verdict(PROVED, text, first.a.where)
-    conds = (stored.here, first.cond, there)
-    return judge_separate(solver, text, first.a, conds, met, apart, swaps, ())
+    conds = (stored.here, first.cond, other_cond)
+    return judge_separate(solver, text, first.a, conds, equations, differ, swaps, ())
 
 
 def _judge_all(stored: _Stored, shares: Sequence[_Share]) -> Verdict:

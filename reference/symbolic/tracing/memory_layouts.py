@@ -63,22 +63,22 @@ def lay_out(sizes: Decisions, func: Any, args: Any, kwargs: Any) -> torch.Tensor
     is_copy = name in _COPIES
     if not (is_copy or name in _OWN or _is_elementwise(func)):
         return None
-    given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-    if not given or not all(_is_followed(sizes, x) for x in given):
+    operands = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    if not operands or not all(_is_followed(sizes, x) for x in operands):
         return None
-    for x in given:
+    for x in operands:
         for n in map(sizes.term, x.shape):
             if n.least < 1:
                 sizes.decide(le(n, 0))  # whether a tensor is empty changes most answers
     if name in _OWN:
         return _OWN[name](sizes, *args, **kwargs)
     if not is_copy:
-        layout = _combine(sizes, given, any(isinstance(x, _NUMBERS) for x in args))
+        layout = _combine(sizes, operands, any(isinstance(x, _NUMBERS) for x in args))
         return layout and _allocate(sizes, *layout, _get_dtype(func, args, kwargs))
-    if any(_matters(given[0], *option) for option in kwargs.items()):
+    if any(_matters(operands[0], *option) for option in kwargs.items()):
         return None
-    layout = _copy(sizes, given[0])
-    return layout and _allocate(sizes, *layout, kwargs.get("dtype") or given[0].dtype)
+    layout = _copy(sizes, operands[0])
+    return layout and _allocate(sizes, *layout, kwargs.get("dtype") or operands[0].dtype)
 
 
 def _allocate(sizes: Decisions, shape: Any, strides: Any, dtype: Any) -> torch.Tensor:
@@ -142,18 +142,18 @@ def _are_packed(shape: Sequence[Poly], strides: Sequence[Poly]) -> Cond:
     return some(are_dense(*zip(*order, strict=True)) for order in orders)
 
 
-def _combine(sizes: Decisions, given: list[torch.Tensor], has_number: bool) -> _Layout | None:
+def _combine(sizes: Decisions, operands: list[torch.Tensor], has_number: bool) -> _Layout | None:
     """Return a computed result's layout; the first operand that decides orders its axes."""
-    axes = max(x.dim() for x in given)
+    axes = max(x.dim() for x in operands)
     shape: list[Any] = [1] * axes
-    for x in given:
+    for x in operands:
         for axis, n in enumerate(x.shape, axes - x.dim()):
             fit = _fit(sizes, shape[axis], n)
             if fit is None:
                 return None  # torch reports the error
             shape[axis] = fit
     whole = [*map(sizes.term, shape)]
-    known = [_measure(sizes, x) for x in given]
+    known = [_measure(sizes, x) for x in operands]
     is_dense = FALSE
     if not has_number and all(len(n) == axes for n, _ in known):
         alike = every(eq(n, m) for x, _ in known for n, m in zip(x, whole, strict=True))
@@ -161,7 +161,7 @@ def _combine(sizes: Decisions, given: list[torch.Tensor], has_number: bool) -> _
         same = (eq(x, y) for _, s in known for x, y in zip(s, known[0][1], strict=True))
         is_packed = every([alike, ~is_dense, _are_packed(*known[0]), *same])
         if axes > 2 and sizes.decide(is_packed):
-            return shape, given[0].stride()
+            return shape, operands[0].stride()
     return _order(sizes, shape, whole, known, is_dense)
 
 
@@ -182,18 +182,22 @@ def _fit(sizes: Decisions, size: Any, other: Any) -> Any:
 
 
 def _order(
-    sizes: Decisions, shape: Sequence[Any], whole: list[Poly], given: list[_Terms], is_dense: Cond
+    sizes: Decisions,
+    shape: Sequence[Any],
+    whole: list[Poly],
+    operands: list[_Terms],
+    is_dense: Cond,
 ) -> _Layout:
     """Return dense strides, the axes in the order of the operands'; None for the usual order."""
     axes = range(len(whole))
-    swapped = [_differ(whole, given, j, i)[0] for i, j in itertools.combinations(axes, 2)]
+    swapped = [_differ(whole, operands, j, i)[0] for i, j in itertools.combinations(axes, 2)]
     if not sizes.decide(every([~is_dense, some(swapped)])):
         return shape, None
     order = [*reversed(axes)]
     for first in axes[1:]:
         here = first
         for at in reversed(range(first)):
-            larger, smaller = _differ(whole, given, order[at], order[here])
+            larger, smaller = _differ(whole, operands, order[at], order[here])
             if sizes.decide(larger):
                 order[at], order[here] = order[here], order[at]
                 here = at
@@ -206,13 +210,13 @@ def _order(
     return shape, strides
 
 
-def _differ(shape: list[Poly], given: list[_Terms], inner: int, outer: int) -> tuple[Cond, Cond]:
+def _differ(shape: list[Poly], operands: list[_Terms], inner: int, outer: int) -> tuple[Cond, Cond]:
     """Return the conditions that an axis has a larger stride than another, and a smaller one.
 
     The first operand that distinguishes them decides: one that is broadcast along either does not.
     """
     larger = smaller = FALSE
-    for n, s in reversed(given):
+    for n, s in reversed(operands):
         missing = len(shape) - len(n)
         if min(inner, outer) < missing:
             continue
@@ -223,7 +227,7 @@ def _differ(shape: list[Poly], given: list[_Terms], inner: int, outer: int) -> t
         tie = eq(x, y) & le(shape[inner], shape[outer])
         above = lt(y, x) | every([eq(x, y), lt(shape[outer], shape[inner])])
         if inner > outer and s == _list_usual(n) and shape[outer].least > 0:
-            above = FALSE  # a tie is one of axes of 1
+            above = FALSE  # only axes of 1 tie
         larger, smaller = (
             every([~silent, differs]) | every([silent | tie, later])
             for differs, later in ((above, larger), (lt(x, y), smaller))
@@ -249,8 +253,8 @@ def _pad(sizes: Decisions, x: torch.Tensor, pads: Any, value: Any = 0) -> torch.
     return layout and _allocate(sizes, *layout, x.dtype)
 
 
-def _stack(sizes: Decisions, given: list[torch.Tensor], axis: int = 0) -> torch.Tensor | None:
-    first, *others = given
+def _stack(sizes: Decisions, tensors: list[torch.Tensor], axis: int = 0) -> torch.Tensor | None:
+    first, *others = tensors
     if first.dim() > 2 or any(x.dtype != first.dtype or x.dim() != first.dim() for x in others):
         return None
     n = first.shape
@@ -259,7 +263,7 @@ def _stack(sizes: Decisions, given: list[torch.Tensor], axis: int = 0) -> torch.
     ):
         return None
     shape: list[Any] = list(n)
-    shape.insert(axis + first.dim() + 1 if axis < 0 else axis, len(given))
+    shape.insert(axis + first.dim() + 1 if axis < 0 else axis, len(tensors))
     return _allocate(sizes, shape, None, first.dtype)
 
 

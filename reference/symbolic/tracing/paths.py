@@ -185,8 +185,8 @@ def _run(
         failed = sizes.failure or _explain(error)
     values = {str(atom): value for atom, value in sizes.hints.items()}
     failed = sizes.failure or failed
-    done = (sizes.taken, watch.launches, watch.operations, results, values)
-    return Path(*done, failed, watch.variants)
+    parts = (sizes.taken, watch.launches, watch.operations, results, values)
+    return Path(*parts, failed, watch.variants)
 
 
 def _explain(error: Exception) -> NotKnown:

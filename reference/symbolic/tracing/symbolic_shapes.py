@@ -60,7 +60,7 @@ _SETTINGS = {
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
-    """Allow torch's symbolic shapes and tensors without elements without its compiler."""
+    """Allow symbolic shapes and tensors without elements to be used without torch's compiler."""
     if _COMPILER in sys.modules:
         yield
         return
@@ -446,8 +446,8 @@ class Decisions(ShapeEnv):
             return flag(self._translate(to_cond, x.node.expr))
         return term(int(x))
 
-    def _check(self, asked: Any) -> None:
-        if asked is not Decisions.running:
+    def _check(self, env: Any) -> None:
+        if env is not Decisions.running:
             raise (Decisions.running or self).fail("a size that was kept from an earlier call")
 
     def _translate(self, function: Any, expr: Any) -> Any:
@@ -505,7 +505,7 @@ class Decisions(ShapeEnv):
         if is_condition(orig_expr):
             empty = self.sizing and type(orig_expr).__name__ == "Equality"
             if empty and (size_oblivious or fallback_value is False):
-                return False  # empty memory then counts too many bytes, and nobody asks how many
+                return False  # the size of empty memory is then too large, and nobody reads it
             return self.decide(self._translate(to_cond, orig_expr))
         if getattr(orig_expr, "is_number", isinstance(orig_expr, int | float)):
             return orig_expr

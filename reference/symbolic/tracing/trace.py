@@ -152,8 +152,8 @@ class TorchCall:
     """An operation of torch on tensors other than a view or an allocation of undefined memory.
 
     `name` as in "aten.copy_.default"; tensors are TensorViews and sizes Polys wherever they occur.
-    A launch is one too: "launch", with its index in `Path.launches`. `in_tuner`: a hook of Triton's
-    tuner did it, which it calls before each run of a configuration.
+    A launch is one too: "launch", with its index in `Path.launches`. `in_tuner`: it was
+    done by a hook that Triton's tuner calls before each run of a configuration.
     """
 
     name: str
@@ -215,7 +215,7 @@ class Unvisited:
     """Sizes for which no path was run: those that meet `condition`.
 
     `why`: "no sizes were found for it", and there may be none; "too many paths"; "out of time", if
-    it is `late`; or "a call with sizes for it decided otherwise", as if a wrapper keeps something
+    it is `late`; or "a call with sizes for it decided otherwise", as when a wrapper keeps something
     between calls.
     """
 

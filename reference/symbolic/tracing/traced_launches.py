@@ -138,7 +138,7 @@ class Watch(TorchDispatchMode):
         self._kept: list[torch.Tensor] = []
 
     def save(self) -> tuple[Any, ...]:
-        """Return the record so far; operations but launches change no items but the last two."""
+        """Return the state so far; operations but launches only change its last two items."""
         counted = len(self.launches), len(self.operations)
         return (*counted, self.sizes.failure), len(self._memories), frozenset(self._defined)
 
@@ -254,9 +254,11 @@ class Watch(TorchDispatchMode):
             return result
         if schema.is_mutable:
             self._define(written)
-        given, named = tree_map(self._record, (tuple(args), kwargs))
+        call_args, call_kwargs = tree_map(self._record, (tuple(args), kwargs))
         outputs = tuple(map(self.view, tensors))
-        self.operations.append(TorchCall(str(func), given, named, outputs, here(), self.tuning > 0))
+        self.operations.append(
+            TorchCall(str(func), call_args, call_kwargs, outputs, here(), self.tuning > 0)
+        )
         return result
 
     def _define(self, written: list[torch.Tensor]) -> None:
@@ -270,10 +272,10 @@ class Watch(TorchDispatchMode):
 
 def _list_written(schema: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors that an operation writes to."""
-    given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
+    bound = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
     for argument in schema.arguments:
         if argument.alias_info and argument.alias_info.is_write:
-            leaves = tree_leaves(given.get(argument.name))
+            leaves = tree_leaves(bound.get(argument.name))
             yield from (x for x in leaves if isinstance(x, torch.Tensor))
 
 
@@ -379,15 +381,15 @@ def trace_launches(watch: Watch, target: str | None, config: int) -> Iterator[No
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         constants = {p.name for p in self.params if p.is_constexpr}
         order = zip(self.arg_names, args, strict=False)
-        given = [_settle(watch.sizes, self, n, x) if n in constants else x for n, x in order]
-        given += args[len(given) :]
-        named = {
+        positional = [_settle(watch.sizes, self, n, x) if n in constants else x for n, x in order]
+        positional += args[len(positional) :]
+        keywords = {
             name: x if name in self.arg_names and name not in constants
             else _settle(watch.sizes, self, name, x)
             for name, x in kwargs.items()
         }  # fmt: skip
         for hook in self.pre_run_hooks:
-            hook(*given, **named)
+            hook(*positional, **keywords)
 
         def symbolic(bound: Any) -> Any:
             return grid({name: restore(x) for name, x in bound.items()})
@@ -395,10 +397,10 @@ def trace_launches(watch: Watch, target: str | None, config: int) -> Iterator[No
         with swap(((self, "pre_run_hooks", []),)):
             return original(
                 self,
-                *map(stand_in, given),
+                *map(stand_in, positional),
                 grid=symbolic if callable(grid) else grid,
                 warmup=warmup,
-                **{name: stand_in(x) for name, x in named.items()},
+                **{name: stand_in(x) for name, x in keywords.items()},
             )
 
     original_tune = Autotuner.run
