@@ -28,7 +28,7 @@ Around = tuple[ast.stmt, bool]  # a compound statement, and whether in its `else
 class Assignment:
     """A statement that binds a name: its lines, and the branches and loops around it.
 
-    `is_alias`: it computes nothing, so that no operation shows whether it ran.
+    `is_alias`: it computes nothing, so that no operation shows that it ran.
     """
 
     first: int
