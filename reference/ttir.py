@@ -16,7 +16,7 @@ from gemmproof.reference.formats import FNUZ, FORMATS
 class Dtype:
     """A scalar type: TTIR's name, the numpy type of one element, and what a pointer points to.
 
-    `format` is the name under which the numerics know the type, "" where they do not.
+    `format` is the type's name in FORMATS, or "" if it has none.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Dtype:
 def _table() -> dict[str, Dtype]:
     table = {"i1": Dtype("i1", np.dtype(np.bool_))}
     for f in (*FORMATS.values(), *FNUZ):
-        if f.ttir:  # of two integers of one width the signed one stands first
+        if f.ttir:  # of two integers of one width the signed one comes first
             table.setdefault(f.ttir, Dtype(f.ttir, f.storage, f.name if f.name in FORMATS else ""))
     return table
 
@@ -88,7 +88,7 @@ _DIMS = re.compile(r"((?:\d+x)*)(.+)")
 
 @lru_cache(maxsize=4096)
 def parse_type(text: str) -> Type:
-    """The type that TTIR writes so. Raises ValueError for one that is not known."""
+    """Parse a type of TTIR. Raises ValueError for an unknown type."""
     text = text.strip()
     for word, kind in (("!tt.tensordesc<", "descriptor"), ("!tt.ptr<", "value"), ("<", "value")):
         if text.startswith(word) and text.endswith(">"):
@@ -102,10 +102,10 @@ def parse_type(text: str) -> Type:
             return Type((), pointer_to(pointee.dtype))
     if text.startswith("tensor<") and text.endswith(">"):
         # raw TTIR has a layout behind the block only for descriptors
-        found = _DIMS.fullmatch(re.sub(r", #.*$", "", text[7:-1]))
-        if found:
-            element = parse_type(found[2])
-            shape = tuple(int(n) for n in found[1].split("x") if n)
+        match = _DIMS.fullmatch(re.sub(r", #.*$", "", text[7:-1]))
+        if match:
+            element = parse_type(match[2])
+            shape = tuple(int(n) for n in match[1].split("x") if n)
             if not element.shape:
                 return Type(shape, element.dtype)
     name = text.replace("si", "i").replace("ui", "i") if text[:2] in ("si", "ui") else text
@@ -115,7 +115,7 @@ def parse_type(text: str) -> Type:
 
 
 def unsigned(data: np.ndarray) -> np.ndarray:
-    """The same bits read without sign."""
+    """Return the same bits read without sign."""
     return data if data.dtype.kind in "bu" else data.view(f"u{data.dtype.itemsize}")
 
 
@@ -126,7 +126,7 @@ class ReadError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """A place in Python source."""
+    """A line of Python source."""
 
     file: str
     line: int
@@ -136,10 +136,10 @@ class Loc:
 class Op:
     """One operation as it is written.
 
-    `operands` and `results` are SSA names. `words` are what stands bare before the types (a
-    predicate, an atomic's kind), `attrs` what is named, as text, `strings` what is quoted.
-    `segments` counts the operands in each pair of brackets, where the operation has lists of them.
-    `targets` are a branch's blocks with the operands that it hands them.
+    `operands` and `results` are SSA names. `words` are the bare words before the types (a
+    predicate, an atomic's kind), `attrs` the named attributes as text, `strings` the quoted ones.
+    `segments` counts the operands in each pair of brackets, if the operation has lists of them.
+    `targets` are a branch's blocks with the operands that it passes to them.
     """
 
     name: str
@@ -157,19 +157,19 @@ class Op:
     operand_types: list[Type] = field(default_factory=list)
 
     def integer(self, name: str, default: int = 0) -> int:
-        """An integer attribute."""
+        """Return an integer attribute."""
         text = self.attrs.get(name)
         return default if text is None else int(text.partition(" : ")[0])
 
     def integers(self, name: str) -> list[int]:
-        """An attribute that lists integers (array<i32: 1, 0>, dense<[1, 2]> or dense<4>)."""
+        """Return an attribute that lists integers (array<i32: 1, 0>, dense<[1, 2]>, dense<4>)."""
         text = self.attrs.get(name, "")
         inner = text.partition("<")[2].rpartition(">")[0]
         inner = inner.split(":", 1)[1] if text.startswith("array") and ":" in inner else inner
         return [int(x) for x in re.findall(r"-?\d+", inner)]
 
     def flag(self, name: str) -> bool:
-        """A boolean attribute."""
+        """Return a boolean attribute."""
         return self.attrs.get(name, "false").startswith("true")
 
 
@@ -201,7 +201,7 @@ _INLINE = re.compile(r"\b([a-zA-Z]\w*) = ([\w.-]+(?:<[^>]*>)?)")
 
 
 def unescape(text: str) -> str:
-    r"""A quoted string without MLIR's escapes (\22 for a quote, \0A for a new line)."""
+    r"""Resolve MLIR's escapes in a quoted string (\22 for a quote, \0A for a new line)."""
     raw = re.sub(
         r"\\([0-9A-Fa-f]{2}|[\\\"nt])",
         lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1] if len(m[1]) == 1 else chr(int(m[1], 16))),
@@ -225,7 +225,7 @@ def label_results(text: str | None) -> list[str]:
 
 
 def until_close(text: str) -> tuple[str, str]:
-    """The text up to the parenthesis that closes an opened one, and the text after it."""
+    """Return the text up to the parenthesis that closes an opened one, and the text after it."""
     depth, quoted, i = 1, False, 0
     while i < len(text):
         char = text[i]
@@ -240,7 +240,7 @@ def until_close(text: str) -> tuple[str, str]:
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a list, split at commas outside of any brackets and quotes."""
+    """Split a list at commas outside of any brackets and quotes."""
     items, depth, start, quoted = [], 0, 0, False
     for i, char in enumerate(text):
         if char == '"':
@@ -259,13 +259,13 @@ def split_list(text: str) -> list[str]:
 
 
 def read_arguments(text: str) -> list[tuple[str, Type]]:
-    """Names and types of a function's or block's arguments."""
-    made = []
+    """Return names and types of a function's or block's arguments."""
+    arguments = []
     for item in split_list(text):
         name, _, kind = item.partition(": ")
         kind = re.sub(r"\s*loc\(.*\)$", "", kind)
-        made.append((name.strip(), parse_type(re.sub(r"\s*\{.*\}$", "", kind))))
-    return made
+        arguments.append((name.strip(), parse_type(re.sub(r"\s*\{.*\}$", "", kind))))
+    return arguments
 
 
 def fill_in(op: Op, rest: str) -> None:
@@ -273,12 +273,12 @@ def fill_in(op: Op, rest: str) -> None:
     op.strings = [unescape(s) for s in _STRING.findall(rest)]
     numbers = iter(range(len(op.strings)))
     rest = _STRING.sub(lambda _: f'"{next(numbers)}"', rest)
-    while found := re.search(r"<?\{([^{}]*)\}>?", rest):
-        for item in split_list(found[1]):
+    while match := re.search(r"<?\{([^{}]*)\}>?", rest):
+        for item in split_list(match[1]):
             key, _, value = item.partition(" = ")
             quoted = re.fullmatch(r'"(\d+)"', value.strip())
             op.attrs[key.strip()] = op.strings[int(quoted[1])] if quoted else value or "true"
-        rest = rest[: found.start()] + rest[found.end() :]
+        rest = rest[: match.start()] + rest[match.end() :]
     rest = re.sub(r'"\d+"', "", rest)
     if op.name in ("cf.br", "cf.cond_br"):
         return _fill_branch(op, rest)
@@ -291,7 +291,7 @@ def fill_in(op: Op, rest: str) -> None:
     head, colon, types = rest.rpartition(" : ")
     if not colon:
         head, types = ("", rest[2:]) if rest.startswith(": ") else (rest, "")
-        if "-> " in rest:  # nothing goes in, as where inline assembly reads a register
+        if "-> " in rest:  # no operands, as when inline assembly reads a register
             head, types = rest.split("-> ", 1)[0], rest[rest.index("-> ") :]
     if op.name == "arith.constant":
         op.words, types = [head.strip()], types or "i1"
@@ -309,17 +309,17 @@ def fill_in(op: Op, rest: str) -> None:
 
 def _fill_branch(op: Op, rest: str) -> None:
     head = rest
-    for found in re.finditer(r"(\^\w+)(?:\(([^)]*)\))?", rest):
-        passed = (found[2] or "").partition(" : ")[0]
-        op.targets.append((found[1], _OPERAND.findall(passed)))
+    for match in re.finditer(r"(\^\w+)(?:\(([^)]*)\))?", rest):
+        passed = (match[2] or "").partition(" : ")[0]
+        op.targets.append((match[1], _OPERAND.findall(passed)))
         head = rest[: rest.index("^")]
     op.operands = _OPERAND.findall(head)
 
 
 def _fill_structured(op: Op, rest: str) -> None:
-    """scf.for: lower, upper, step, then what is carried; scf.while: what is carried; scf.if: the
-    condition."""
-    for region in op.regions:  # a region that hands nothing on is printed without its last line
+    """Fill in scf.for (lower, upper, step, carried values), scf.while (carried values) or scf.if
+    (the condition)."""
+    for region in op.regions:  # a region that yields nothing is printed without its last line
         if not region[-1].ops or region[-1].ops[-1].name not in ("scf.yield", "scf.condition"):
             region[-1].ops.append(Op("scf.yield", []))
     head, _, types = rest.partition(" -> ")
@@ -351,12 +351,12 @@ def _type_list(text: str) -> list[Type]:
 
 
 def _result_types(op: Op, text: str) -> list[Type]:
-    """The types of the results, from the types as they are written."""
+    """Return the types of the results, from the types as they are written."""
     if not op.results:
         return []
     if "-> " in text:
-        made = _type_list(text.rpartition("-> ")[2])
-        return made * (len(op.results) if len(made) == 1 else 1)  # tt.split says it once for both
+        types = _type_list(text.rpartition("-> ")[2])
+        return types * (len(op.results) if len(types) == 1 else 1)  # tt.split writes one for both
     if " to " in text:
         return [parse_type(text.rpartition(" to ")[2])]
     kinds = split_list(text)
@@ -378,7 +378,7 @@ def _result_types(op: Op, text: str) -> list[Type]:
 
 # -- reader --------------------------------------------------------------------------------------
 def read_module(text: str) -> dict[str, Function]:
-    """The functions of a module by name. Raises ReadError for what is not understood."""
+    """Read the functions of a module, by name. Raises ReadError for text not understood."""
     reader = _Reader(text)
     try:
         return reader.functions()
@@ -389,7 +389,7 @@ def read_module(text: str) -> dict[str, Function]:
 
 
 _LOC = re.compile(r"^#(loc\d*) = loc\((.*)\)$")
-_PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):\d+')
+_POSITION = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):\d+')
 _LINE = re.compile(r'(?:(%[^=]+?) = )?"?([a-z]\w*(?:\.\w+)+)"?(?![\w.])(.*)')
 
 
@@ -405,19 +405,19 @@ class _Reader:
         self.at = 0
         for raw in text.splitlines():
             line = raw.strip()
-            if found := _LOC.match(line):
-                self.places[found[1]] = found[2]
+            if match := _LOC.match(line):
+                self.places[match[1]] = match[2]
             elif line and not line.startswith(("//", "#")):
                 self.lines.append(line)
 
     def functions(self) -> dict[str, Function]:
-        found = {}
+        functions = {}
         while self.at < len(self.lines):
             line = self._next()
             if line.startswith("tt.func"):
                 function = self._function(line)
-                found[function.name] = function
-        return found
+                functions[function.name] = function
+        return functions
 
     def _next(self) -> str:
         if self.at >= len(self.lines):
@@ -426,19 +426,19 @@ class _Reader:
         return self.lines[self.at - 1]
 
     def _split_loc(self, text: str) -> tuple[str, Loc | None]:
-        """An operation's text without the location at its end, and the place that it names."""
-        found = _TRAILING_LOC.search(text)
-        if found is None:
+        """Return an operation's text without the location at its end, and that location."""
+        match = _TRAILING_LOC.search(text)
+        if match is None:
             return text, None
-        if found[1] not in self.found:
-            self.found[found[1]] = self._find_loc(found[1])
-        return text[: found.start()].rstrip(), self.found[found[1]]
+        if match[1] not in self.found:
+            self.found[match[1]] = self._find_loc(match[1])
+        return text[: match.start()].rstrip(), self.found[match[1]]
 
     def _find_loc(self, text: str) -> Loc | None:
-        """The place that a location names, through names and calls, the innermost first."""
+        """Resolve a location, through names and calls, the innermost first."""
         for _ in range(64):
-            if place := _PLACE.search(text):
-                return Loc(unescape(place[1]), int(place[2]))
+            if match := _POSITION.search(text):
+                return Loc(unescape(match[1]), int(match[2]))
             alias = re.search(r"#(loc\d*)", text)
             if alias is None or alias[1] not in self.places:
                 return None
@@ -446,11 +446,11 @@ class _Reader:
         return None
 
     def _function(self, line: str) -> Function:
-        found = _FUNCTION.match(line)
-        if found is None:
+        match = _FUNCTION.match(line)
+        if match is None:
             raise ReadError(line)
-        inner, _ = until_close(found[4])
-        function = Function(found[2] or found[3], found[1] == "public", read_arguments(inner), [])
+        inner, _ = until_close(match[4])
+        function = Function(match[2] or match[3], match[1] == "public", read_arguments(inner), [])
         if line.endswith("{"):
             function.body, _ = self._region()
             if function.body and not function.body[0].args:
@@ -458,7 +458,7 @@ class _Reader:
         return function
 
     def _region(self) -> tuple[list[Block], str]:
-        """The blocks up to the closing brace, and the line that closes."""
+        """Return the blocks up to the closing brace, and the line that closes."""
         blocks = [Block("", [])]
         while True:
             line = self._next()
@@ -474,10 +474,10 @@ class _Reader:
             blocks[-1].ops.append(self._op(line))
 
     def _op(self, line: str) -> Op:
-        found = _LINE.match(line)
-        if found is None:
+        match = _LINE.match(line)
+        if match is None:
             raise ReadError(line)
-        results, name, rest = found[1], found[2], found[3].strip()
+        results, name, rest = match[1], match[2], match[3].strip()
         op = Op(name, label_results(results), text=line)
         rest, op.loc = self._split_loc(rest)
         opens = rest.endswith("{")

@@ -57,15 +57,15 @@ class RegisterLayout:
 
     @property
     def results(self) -> list[str]:
-        """The registers that must hold one at the end."""
+        """The registers that must hold a value at the end."""
         return [r.name for group in self.outputs for r in group.registers]
 
     def load(self, inputs: Sequence[Array], count: int) -> tuple[dict[str, Array], int]:
-        """The registers of all invocations at their start, and the number of invocations."""
+        """Return the registers of all invocations at the start, and the number of invocations."""
         shapes = [(np.dtype(a.dtype), a.shape) for a in inputs]
         if shapes != [(group.dtype, (count,)) for group in self.inputs]:
-            wanted = " ".join(f"{group.dtype}[{count}]" for group in self.inputs)
-            raise ValueError(f"asm inputs: got {shapes}, expected {wanted}")
+            expected = " ".join(f"{group.dtype}[{count}]" for group in self.inputs)
+            raise ValueError(f"asm inputs: got {shapes}, expected {expected}")
         groups = -(-count // self.pack)
         env: dict[str, Array] = {}
         for array, group in zip(inputs, self.inputs, strict=True):
@@ -80,7 +80,7 @@ class RegisterLayout:
         return env, groups
 
     def store(self, env: dict[str, Array], count: int) -> list[Array]:
-        """The result tensors out of the registers at the end."""
+        """Return the result tensors from the registers at the end."""
         out = []
         for group in self.outputs:
             size = group.shared * group.dtype.itemsize
@@ -96,27 +96,27 @@ class RegisterLayout:
 def lay_out(
     constraints: str, ins: Sequence[np.dtype[Any]], outs: Sequence[np.dtype[Any]], pack: int
 ) -> RegisterLayout:
-    """The layout for dtypes of operands and LLVM's constraint string; UnknownAsm if they differ."""
-    words = [word.strip() for word in constraints.split(",")]
-    words = [word for word in words if word and not word.startswith("~")]
-    wanted = [(np.dtype(d), True) for d in outs] + [(np.dtype(d), False) for d in ins]
+    """Lay out operands of these dtypes by LLVM's constraint string; UnknownAsm if they differ."""
+    codes = [code.strip() for code in constraints.split(",")]
+    codes = [code for code in codes if code and not code.startswith("~")]
+    operands = [(np.dtype(d), True) for d in outs] + [(np.dtype(d), False) for d in ins]
     registers: dict[str, Register] = {}
     groups: list[TensorRegisters] = []
-    for dtype, is_result in wanted:
+    for dtype, is_result in operands:
         shared = _share(dtype, pack)
         row = []
         for _ in range(pack // shared):
             index = len(registers)
-            word = words[index] if index < len(words) else ""
-            register = _allot(index, word, is_result, registers, constraints)
+            code = codes[index] if index < len(codes) else ""
+            register = _allot(index, code, is_result, registers, constraints)
             if register.width < 8 * dtype.itemsize * shared:
                 raise UnknownAsm(
-                    f"constraints: got {word} for {shared} of {dtype}, expected a wider register"
+                    f"constraints: got {code} for {shared} of {dtype}, expected a wider register"
                 )
             registers[f"#{index}"] = register
             row.append(register)
         groups.append(TensorRegisters(dtype, tuple(row), shared))
-    if len(words) != len(registers):
+    if len(codes) != len(registers):
         raise UnknownAsm(
             f"constraints: got {constraints!r}, expected {len(registers)} operands for these types"
             f" and pack={pack}"
@@ -157,7 +157,7 @@ Env = dict[str, Array]
 class Instruction:
     """An operation with its operands, and the predicate under which it writes.
 
-    `freedom` is what a GPU may do in its own way (operation.label_freedom).
+    `freedom` names what a GPU may choose (label_freedom).
     """
 
     text: str
@@ -172,8 +172,8 @@ class Instruction:
 class Assembly:
     """A program for the lanes of tensors.
 
-    `rounds` names what a GPU may do in its own way, as Launch.rounds does: it is empty where the
-    PTX ISA gives every bit.
+    `rounds` names what a GPU may choose, as Launch.rounds does: it is empty if the PTX ISA
+    specifies every bit.
     """
 
     program: tuple[Instruction, ...]
@@ -181,10 +181,10 @@ class Assembly:
     rounds: frozenset[str]
 
     def run(self, inputs: Sequence[Array], lanes: int | None = None) -> list[Array]:
-        """The result arrays for input arrays, one element a lane.
+        """Return the result arrays for input arrays, one element a lane.
 
         Lanes up to a multiple of the layout's pack are padded with zeros, where Triton leaves them
-        undefined, and their results dropped. `lanes` is read where there are no inputs.
+        undefined, and their results dropped. `lanes` is used if there are no inputs.
         """
         count = len(inputs[0]) if inputs else self.layout.pack if lanes is None else lanes
         env, groups = self.layout.load(inputs, count)
@@ -201,7 +201,7 @@ def compile_asm(
     out_dtypes: Sequence[np.dtype[Any]],
     pack: int,
 ) -> Assembly:
-    """The program of an assembly string; registers are laid out as in Triton's lowering.
+    """Compile an assembly string; registers are laid out as in Triton's lowering.
 
     Raises UnknownAsm.
     """
@@ -291,18 +291,18 @@ def _read_instruction(statement: str, scopes: list[Scope]) -> Instruction:
 
 
 def _resolve(mnemonic: str) -> Opcode:
-    words = Words(mnemonic)
-    # roots such as add are shared: the types say whose they are
-    is_float = any(TYPES[word].kind == "f" for word in words.left if word in TYPES)
+    parsed = Words(mnemonic)
+    # roots such as add belong to both: the types decide
+    is_float = any(TYPES[word].kind == "f" for word in parsed.left if word in TYPES)
     families = (
         (float_instructions.FLOAT_FAMILIES if is_float else integer_instructions.INTEGER_FAMILIES)
         | float_instructions.CONVERSIONS
         | integer_instructions.SELECTIONS
     )
-    if words.root not in families:
+    if parsed.root not in families:
         raise UnknownAsm(f"asm: got {mnemonic}, expected an instruction that this evaluator knows")
-    operation = families[words.root](words)
-    words.finish()
+    operation = families[parsed.root](parsed)
+    parsed.finish()
     return operation
 
 
@@ -340,7 +340,7 @@ def _execute(instruction: Instruction, env: Env, groups: int) -> None:
     results = operation.run(*args)
     results = results if isinstance(results, tuple) else (results,)
     guard = instruction.guard.read(env, TYPES["pred"], groups) if instruction.guard else None
-    # the optional results that the text leaves out fall off the end
+    # the optional results that the text omits are the last ones
     for operand, t, value in zip(instruction.writes, operation.writes, results, strict=False):
         if not isinstance(operand, Literal):
             operand.write(env, TYPES[t], value, guard)

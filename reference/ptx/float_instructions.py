@@ -36,7 +36,7 @@ from gemmproof.reference.ptx.instruction_operands import (
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 _SINGLE = (*HALVES, "f32", "f64")
 FLOATS = (*_SINGLE, "f32x2")
-# what .ftz applies to in all instructions but the approximations
+# types to which .ftz applies in all instructions but the approximations
 FLUSHED = ("f16", "f16x2", "f32", "f32x2")
 MODES: tuple[Mode, ...] = ("rn", "rz", "rm", "rp")
 
@@ -60,9 +60,11 @@ def rectify(x: Array) -> Array:
     return np.where(x > 0, x, np.where(np.isnan(x), format_of(x.dtype).nan, zero)).astype(x.dtype)
 
 
-def apply_modifiers(words: Words, compute: Callable[..., Any], *allowed: str) -> Callable[..., Any]:
-    """`compute` with what .ftz, .sat and .relu do to its operands and its result."""
-    flags = {flag for flag in allowed if words.flag(flag)}
+def apply_modifiers(
+    mnemonic: Words, compute: Callable[..., Any], *allowed: str
+) -> Callable[..., Any]:
+    """Return `compute` with .ftz, .sat and .relu applied to its operands and its result."""
+    flags = {flag for flag in allowed if mnemonic.flag(flag)}
 
     def run(*args: Array) -> Array:
         y = compute(*(map(flush, args) if "ftz" in flags else args))
@@ -73,38 +75,38 @@ def apply_modifiers(words: Words, compute: Callable[..., Any], *allowed: str) ->
     return run
 
 
-def _opcode(words: Words, t: str, count: int, compute: Callable[..., Any], *also: str) -> Opcode:
-    """compute on `count` operands of type t, with .ftz if t has it and the modifiers `also`."""
+def _opcode(mnemonic: Words, t: str, count: int, compute: Callable[..., Any], *also: str) -> Opcode:
+    """Return the opcode of `compute` on `count` operands of type t, with .ftz if t has it."""
     allowed = ("ftz", *also) if t in FLUSHED else also
-    return Opcode((t,), (t,) * count, apply_modifiers(words, compute, *allowed))
+    return Opcode((t,), (t,) * count, apply_modifiers(mnemonic, compute, *allowed))
 
 
 def _saturation(t: str) -> tuple[str, ...]:
     return ("sat",) if t in FLUSHED and t != "f32x2" else ()
 
 
-def _take_rounding(words: Words, t: str, default: Mode | None = None) -> Mode:
-    return words.one_of(*(MODES[:1] if t in HALVES else MODES), default=default)
+def _take_rounding(mnemonic: Words, t: str, default: Mode | None = None) -> Mode:
+    return mnemonic.one_of(*(MODES[:1] if t in HALVES else MODES), default=default)
 
 
-def _arithmetic(words: Words) -> Opcode:
-    t = words.one_type(*FLOATS)
-    mode = _take_rounding(words, t, "rn")
-    return _opcode(words, t, 2, partial(arithmetic, words.root, mode), *_saturation(t))
+def _arithmetic(mnemonic: Words) -> Opcode:
+    t = mnemonic.one_type(*FLOATS)
+    mode = _take_rounding(mnemonic, t, "rn")
+    return _opcode(mnemonic, t, 2, partial(arithmetic, mnemonic.root, mode), *_saturation(t))
 
 
-def _fused(words: Words) -> Opcode:
-    t = words.one_type(*(FLOATS if words.root == "fma" else ("f32", "f64")))
-    compute = partial(arithmetic, "fma", _take_rounding(words, t))
-    return _opcode(words, t, 3, compute, *_saturation(t), *(("relu",) if t in HALVES else ()))
+def _fused(mnemonic: Words) -> Opcode:
+    t = mnemonic.one_type(*(FLOATS if mnemonic.root == "fma" else ("f32", "f64")))
+    compute = partial(arithmetic, "fma", _take_rounding(mnemonic, t))
+    return _opcode(mnemonic, t, 3, compute, *_saturation(t), *(("relu",) if t in HALVES else ()))
 
 
-def _divide(words: Words) -> Opcode:
-    t = words.one_type("f32", "f64")
-    if t == "f32" and words.flag("approx"):
-        return _opcode(words, t, 2, divide_fast)
-    mode = "rn" if t == "f32" and words.flag("full") else _take_rounding(words, t)
-    return _opcode(words, t, 2, partial(arithmetic, "div", mode))
+def _divide(mnemonic: Words) -> Opcode:
+    t = mnemonic.one_type("f32", "f64")
+    if t == "f32" and mnemonic.flag("approx"):
+        return _opcode(mnemonic, t, 2, divide_fast)
+    mode = "rn" if t == "f32" and mnemonic.flag("full") else _take_rounding(mnemonic, t)
+    return _opcode(mnemonic, t, 2, partial(arithmetic, "div", mode))
 
 
 def divide_fast(a: Array, b: Array) -> Array:
@@ -114,10 +116,10 @@ def divide_fast(a: Array, b: Array) -> Array:
     return np.where(huge, zero, arithmetic("div", "rn", a, b)).astype(np.float32)
 
 
-def _root_or_reciprocal(words: Words) -> Opcode:
-    t = words.one_type("f32", "f64")
-    mode = "rn" if t == "f32" and words.flag("approx") else _take_rounding(words, t)
-    return _opcode(words, t, 1, partial(arithmetic, words.root, mode))
+def _root_or_reciprocal(mnemonic: Words) -> Opcode:
+    t = mnemonic.one_type("f32", "f64")
+    mode = "rn" if t == "f32" and mnemonic.flag("approx") else _take_rounding(mnemonic, t)
+    return _opcode(mnemonic, t, 1, partial(arithmetic, mnemonic.root, mode))
 
 
 _APPROXIMATE: dict[str, tuple[Callable[[Array], Array], tuple[str, ...]]] = {
@@ -130,38 +132,38 @@ _APPROXIMATE: dict[str, tuple[Callable[[Array], Array], tuple[str, ...]]] = {
 }
 
 
-def _approximate(words: Words) -> Opcode:
-    function, types = _APPROXIMATE[words.root]
-    t = words.one_type(*types)
-    words.one_of("approx")
-    if words.root == "ex2" and t.startswith("bf16") and "ftz" not in words.left:
-        raise words.unknown("expected .ftz, for bf16 has no other")
-    allowed = ("ftz",) if words.root != "tanh" and not t.startswith("f16") else ()
+def _approximate(mnemonic: Words) -> Opcode:
+    function, types = _APPROXIMATE[mnemonic.root]
+    t = mnemonic.one_type(*types)
+    mnemonic.one_of("approx")
+    if mnemonic.root == "ex2" and t.startswith("bf16") and "ftz" not in mnemonic.left:
+        raise mnemonic.unknown("expected .ftz, for bf16 has no other")
+    allowed = ("ftz",) if mnemonic.root != "tanh" and not t.startswith("f16") else ()
 
     def compute(a: Array) -> Array:
         return round_to(function(widen(a)), format_of(a.dtype))
 
-    return Opcode((t,), (t,), apply_modifiers(words, compute, *allowed))
+    return Opcode((t,), (t,), apply_modifiers(mnemonic, compute, *allowed))
 
 
-def _absolute_or_negative(words: Words) -> Opcode:
-    t = words.one_type(*_SINGLE)
-    change = np.abs if words.root == "abs" else np.negative
+def _absolute_or_negative(mnemonic: Words) -> Opcode:
+    t = mnemonic.one_type(*_SINGLE)
+    change = np.abs if mnemonic.root == "abs" else np.negative
 
     def compute(a: Array) -> Array:
         return np.where(np.isnan(a), format_of(a.dtype).nan, change(a)).astype(a.dtype)
 
-    return _opcode(words, t, 1, compute)
+    return _opcode(mnemonic, t, 1, compute)
 
 
-def _extreme(words: Words) -> Opcode:
+def _extreme(mnemonic: Words) -> Opcode:
     """min and max: the operand that is a number, and -0 below +0; with .NaN, NaN wins."""
-    t = words.one_type(*_SINGLE)
-    propagates = t != "f64" and words.flag("NaN")
-    by_size = t != "f64" and words.flag("xorsign")
+    t = mnemonic.one_type(*_SINGLE)
+    propagates = t != "f64" and mnemonic.flag("NaN")
+    by_size = t != "f64" and mnemonic.flag("xorsign")
     if by_size:
-        words.one_of("abs")
-    smallest = words.root == "min"
+        mnemonic.one_of("abs")
+    smallest = mnemonic.root == "min"
 
     def compute(a: Array, b: Array) -> Array:
         x, y = (np.abs(a), np.abs(b)) if by_size else (a, b)
@@ -173,7 +175,7 @@ def _extreme(words: Words) -> Opcode:
             pick = np.where(np.signbit(a) ^ np.signbit(b), -pick, pick)
         return np.where(bad, format_of(a.dtype).nan, pick).astype(a.dtype)
 
-    return _opcode(words, t, 2, compute)
+    return _opcode(mnemonic, t, 2, compute)
 
 
 _PROPERTIES: dict[str, Callable[[Array], Array]] = {
@@ -186,9 +188,9 @@ _PROPERTIES: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def _test(words: Words) -> Opcode:
-    t = words.one_type("f32", "f64")
-    return Opcode(("pred",), (t,), words.pick(_PROPERTIES))
+def _test(mnemonic: Words) -> Opcode:
+    t = mnemonic.one_type("f32", "f64")
+    return Opcode(("pred",), (t,), mnemonic.pick(_PROPERTIES))
 
 
 FLOAT_FAMILIES: dict[str, Family] = {
@@ -217,29 +219,29 @@ _SMALL = {
 }
 
 
-def _convert(words: Words) -> Opcode:
-    if words.flag("pack"):
-        return _pack_integers(words)
-    found = words.types()
-    if len(found) != 2:
-        raise words.unknown("expected a result type, then a source type")
-    to, of = (TYPES[name] for name in found)
-    match found:
+def _convert(mnemonic: Words) -> Opcode:
+    if mnemonic.flag("pack"):
+        return _pack_integers(mnemonic)
+    types = mnemonic.types()
+    if len(types) != 2:
+        raise mnemonic.unknown("expected a result type, then a source type")
+    to, of = (TYPES[name] for name in types)
+    match types:
         case _ if all(t.name in _SCALARS or (t.kind in "us" and t.lanes == 1) for t in (to, of)):
-            return _between_numbers(words, to, of)
+            return _between_numbers(mnemonic, to, of)
         case ["tf32", "f32"]:
-            return Opcode(("tf32",), ("f32",), _to_tf32(words))
+            return Opcode(("tf32",), ("f32",), _to_tf32(mnemonic))
         case ["f16x2" | "bf16x2" as target, "f32"]:
-            return _pair(target, _narrow_single(words, to, "rn", "rz"))
+            return _pair(target, _narrow_single(mnemonic, to, "rn", "rz"))
         case [target, "f32"] if target in (*_BYTES, *_SMALL):
-            return _pair(target, _to_bytes(words, target))
+            return _pair(target, _to_bytes(mnemonic, target))
         case [target, "f16x2"] if target in _BYTES:
-            return Opcode((target,), ("f16x2",), _to_bytes(words, target))
+            return Opcode((target,), ("f16x2",), _to_bytes(mnemonic, target))
         case ["f16x2", source] if source in (*_BYTES, *_SMALL):
-            return Opcode(("f16x2",), (source,), _from_bytes(words, to, source, "relu"))
+            return Opcode(("f16x2",), (source,), _from_bytes(mnemonic, to, source, "relu"))
         case ["bf16x2", "ue8m0x2"]:
-            return Opcode(("bf16x2",), ("ue8m0x2",), _from_bytes(words, to, "ue8m0x2"))
-    raise words.unknown("expected a conversion of the PTX ISA that this evaluator has")
+            return Opcode(("bf16x2",), ("ue8m0x2",), _from_bytes(mnemonic, to, "ue8m0x2"))
+    raise mnemonic.unknown("expected a conversion of the PTX ISA that this evaluator has")
 
 
 def _pair(target: str, narrow: Rule) -> Opcode:
@@ -247,55 +249,57 @@ def _pair(target: str, narrow: Rule) -> Opcode:
     return Opcode((target,), ("f32", "f32"), lambda a, b: narrow(_interleave(b, a)))
 
 
-def _between_numbers(words: Words, to: PtxType, of: PtxType) -> Opcode:
-    rule = _number_rule(words, to, of)
+def _between_numbers(mnemonic: Words, to: PtxType, of: PtxType) -> Opcode:
+    rule = _number_rule(mnemonic, to, of)
     flushed = ("ftz",) if "f32" in (to.name, of.name) else ()
-    run = apply_modifiers(words, rule, *flushed, *(("sat",) if to.kind == "f" else ()))
+    run = apply_modifiers(mnemonic, rule, *flushed, *(("sat",) if to.kind == "f" else ()))
     return Opcode((to.name,), (of.name,), run, loose=True)
 
 
-def _number_rule(words: Words, to: PtxType, of: PtxType) -> Rule:
+def _number_rule(mnemonic: Words, to: PtxType, of: PtxType) -> Rule:
     if to.kind != "f":
-        clamps = words.flag("sat")
-        if of.kind == "f":  # which always clamps
-            return partial(float_to_integer, dtype=to.dtype, mode=words.pick(_TO_WHOLE))
+        clamps = mnemonic.flag("sat")
+        if of.kind == "f":  # always clamps
+            return partial(float_to_integer, dtype=to.dtype, mode=mnemonic.pick(_TO_WHOLE))
         return lambda a: _clamp(a, to.dtype) if clamps else a.astype(to.dtype)
     target = format_of(to.dtype)
     if of.kind != "f":
-        return partial(integer_to_float, name=target.name, mode=words.one_of(*MODES))
-    if to is of and set(words.left) & set(_TO_WHOLE):
-        whole = TO_INTEGRAL[words.pick(_TO_WHOLE)]
+        return partial(integer_to_float, name=target.name, mode=mnemonic.one_of(*MODES))
+    if to is of and set(mnemonic.left) & set(_TO_WHOLE):
+        whole = TO_INTEGRAL[mnemonic.pick(_TO_WHOLE)]
         return lambda a: round_to(whole(widen(a)), target)
     source = format_of(of.dtype)
     if target.p >= source.p and target.emin <= source.emin:
         return partial(round_to, fmt=target)
     if source.name == "fp32":
-        return _narrow_single(words, to, *MODES)
-    mode = words.one_of(*(MODES if source.name == "fp64" else MODES[:1]))
+        return _narrow_single(mnemonic, to, *MODES)
+    mode = mnemonic.one_of(*(MODES if source.name == "fp64" else MODES[:1]))
     return partial(round_float, name=target.name, mode=mode)
 
 
-def _narrow_single(words: Words, to: PtxType, *modes: Mode) -> Rule:
-    """f32 to half its width."""
+def _narrow_single(mnemonic: Words, to: PtxType, *modes: Mode) -> Rule:
+    """Return the rule that narrows f32 to half its width."""
     fmt = format_of(to.dtype)
-    rule = partial(round_float, name=fmt.name, mode=words.one_of(*modes))
-    return _bound(words, rule, fmt, "relu")
+    rule = partial(round_float, name=fmt.name, mode=mnemonic.one_of(*modes))
+    return _bound(mnemonic, rule, fmt, "relu")
 
 
-def _to_tf32(words: Words) -> Rule:
+def _to_tf32(mnemonic: Words) -> Rule:
     rules: dict[str, Rule] = {
         "rn": lambda a: round_to(a, "tf32"),
         "rz": lambda a: np.where(np.isnan(a), FORMATS["tf32"].nan, truncate_tf32(a)),
         "rna": round_tf32_rna,
     }
-    rule = words.pick(rules)
-    return _bound(words, rule, FORMATS["tf32"], *(("relu",) if rule is not round_tf32_rna else ()))
+    rule = mnemonic.pick(rules)
+    return _bound(
+        mnemonic, rule, FORMATS["tf32"], *(("relu",) if rule is not round_tf32_rna else ())
+    )
 
 
-def _bound(words: Words, rule: Rule, fmt: Format, *allowed: str) -> Rule:
-    """rule of f32 with .satfinite, which clips to fmt's largest number, and `allowed` modifiers."""
-    top = np.float32(fmt.max if words.flag("satfinite") else np.inf)
-    return apply_modifiers(words, lambda a: rule(np.clip(a, -top, top)), *allowed)
+def _bound(mnemonic: Words, rule: Rule, fmt: Format, *allowed: str) -> Rule:
+    """Return `rule` with .satfinite, which clips to fmt's largest number, and `allowed`."""
+    top = np.float32(fmt.max if mnemonic.flag("satfinite") else np.inf)
+    return apply_modifiers(mnemonic, lambda a: rule(np.clip(a, -top, top)), *allowed)
 
 
 def _clamp(x: Array, dtype: np.dtype) -> Array:
@@ -304,18 +308,18 @@ def _clamp(x: Array, dtype: np.dtype) -> Array:
     return np.clip(x, max(low, own.min), min(high, own.max)).astype(dtype)
 
 
-def _to_bytes(words: Words, target: str) -> Rule:
-    """Floats to pairs of eight bits or less; these always saturate."""
-    words.one_of("rn")
-    words.one_of("satfinite")
-    rectifies = words.flag("relu")
+def _to_bytes(mnemonic: Words, target: str) -> Rule:
+    """Return the rule from floats to pairs of eight bits or less; these always saturate."""
+    mnemonic.one_of("rn")
+    mnemonic.one_of("satfinite")
+    rectifies = mnemonic.flag("relu")
 
     def narrow(x: Array) -> Array:
         x = rectify(x) if rectifies else x
         if target in _BYTES:
             return round_to(x, format_of(TYPES[target].dtype), saturate=True)
         dtype, largest = _SMALL[target]
-        # the format has no NaN: its largest number stands in
+        # the format has no NaN: its largest number replaces it
         value = np.where(np.isnan(x), largest, np.clip(widen(x), -largest, largest))
         code = fp32_to_odd(value).astype(dtype)
         if target != "e2m1x2":
@@ -326,8 +330,8 @@ def _to_bytes(words: Words, target: str) -> Rule:
     return narrow
 
 
-def _from_bytes(words: Words, to: PtxType, source: str, *allowed: str) -> Rule:
-    words.one_of("rn")
+def _from_bytes(mnemonic: Words, to: PtxType, source: str, *allowed: str) -> Rule:
+    mnemonic.one_of("rn")
 
     def widen_bytes(a: Array) -> Array:
         if source == "e2m1x2":
@@ -335,17 +339,17 @@ def _from_bytes(words: Words, to: PtxType, source: str, *allowed: str) -> Rule:
             a = nibbles.view(ml_dtypes.float4_e2m1fn)
         return round_to(a.astype(np.float32), format_of(to.dtype))
 
-    return apply_modifiers(words, widen_bytes, *allowed)
+    return apply_modifiers(mnemonic, widen_bytes, *allowed)
 
 
-def _pack_integers(words: Words) -> Opcode:
+def _pack_integers(mnemonic: Words) -> Opcode:
     """cvt.pack.sat.s8.s32.b32 d, a, b, c: b lowest, then a, above them c's low bits."""
-    words.one_of("sat")
-    found = words.types()
-    narrow = found[0] if found else ""
-    byte = narrow in ("s8", "u8") and found[1:] == ["s32", "b32"]
-    if not byte and not (narrow in ("s16", "u16") and found[1:] == ["s32"]):
-        raise words.unknown("expected .sat.(s8|u8).s32.b32 or .sat.(s16|u16).s32")
+    mnemonic.one_of("sat")
+    types = mnemonic.types()
+    narrow = types[0] if types else ""
+    byte = narrow in ("s8", "u8") and types[1:] == ["s32", "b32"]
+    if not byte and not (narrow in ("s16", "u16") and types[1:] == ["s32"]):
+        raise mnemonic.unknown("expected .sat.(s8|u8).s32.b32 or .sat.(s16|u16).s32")
     t = TYPES[narrow]
     unsigned, shift = np.dtype(f"u{t.width // 8}"), np.uint32(t.width)
 

@@ -71,10 +71,10 @@ TYPES = _types()
 
 @dataclass(frozen=True, slots=True)
 class Opcode:
-    """An instruction without its operands: run takes an array a type of `reads`.
+    """An instruction without its operands: run takes one array for each type of `reads`.
 
-    It gives an array for the one type of `writes`, or a tuple where there are more, of which the
-    text may leave out the last `optional`. With `loose`, as for cvt, a register may be wider than
+    It returns an array for the one type of `writes`, or a tuple if there are more, of which the
+    text may omit the last `optional`. With `loose`, as for cvt, a register may be wider than
     its type (PTX ISA, operand size exceeding instruction-type size).
     """
 
@@ -85,27 +85,27 @@ class Opcode:
     optional: int = 0
 
 
-#: Modifiers of instructions whose result the PTX ISA bounds only.
+#: Modifiers of instructions whose result the PTX ISA only bounds.
 _BOUNDED = ("approx", "full")
-#: What the assembler may fuse where no rounding is written (PTX ISA, add.f32 and mul.f32).
+#: Operations that the assembler may fuse if no rounding is written (PTX ISA, add.f32 and mul.f32).
 _FUSED = {"add": "+", "sub": "-", "mul": "*"}
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
 def label_freedom(mnemonic: str) -> str:
-    """What a GPU may do in its own way, in the words of Launch.rounds; "" where bits are given.
+    """Return what a GPU may choose, as Launch.rounds names it, or "" if the bits are specified.
 
     "math" for an approximation, else the sum or product of floats that may become part of an fma.
     """
-    root, *words = mnemonic.split(".")
-    if set(_BOUNDED) & set(words):
+    root, *qualifiers = mnemonic.split(".")
+    if set(_BOUNDED) & set(qualifiers):
         return "math"
-    is_float = any(TYPES[word].kind == "f" for word in words if word in TYPES)
-    return _FUSED.get(root, "") if is_float and not set(_ROUNDINGS) & set(words) else ""
+    is_float = any(TYPES[word].kind == "f" for word in qualifiers if word in TYPES)
+    return _FUSED.get(root, "") if is_float and not set(_ROUNDINGS) & set(qualifiers) else ""
 
 
 class Words:
-    """The words of a mnemonic after its root, each taken once."""
+    """The words of a mnemonic after its root, each consumed once."""
 
     def __init__(self, mnemonic: str) -> None:
         self.mnemonic = mnemonic
@@ -113,45 +113,45 @@ class Words:
 
     def types(self) -> list[str]:
         """Take all words that are types, in order."""
-        found = [w for w in self.left if w in TYPES]
+        types = [w for w in self.left if w in TYPES]
         self.left = [w for w in self.left if w not in TYPES]
-        return found
+        return types
 
     def one_type(self, *allowed: str) -> str:
         """Take the only type, which must be among `allowed`."""
-        found = self.types()
-        if len(found) != 1 or found[0] not in allowed:
+        types = self.types()
+        if len(types) != 1 or types[0] not in allowed:
             raise self.unknown(f"expected one type of {' '.join(allowed)}")
-        return found[0]
+        return types[0]
 
     def flag(self, word: str) -> bool:
-        """Take `word` if it is there."""
+        """Take `word` if it is present; return whether it was."""
         present = word in self.left
         if present:
             self.left.remove(word)
         return present
 
     def one_of(self, *choices: W, default: W | None = None) -> W:
-        """Take the one word that is among `choices`; without any, `default`."""
-        found = [w for w in choices if w in self.left]
-        if not found and default:
+        """Take the one word that is among `choices`, or return `default` if there is none."""
+        matches = [w for w in choices if w in self.left]
+        if not matches and default:
             return default
-        if len(found) != 1:
+        if len(matches) != 1:
             raise self.unknown(f"expected one of .{' .'.join(choices)}")
-        self.left.remove(found[0])
-        return found[0]
+        self.left.remove(matches[0])
+        return matches[0]
 
     def pick(self, choices: Mapping[str, K]) -> K:
-        """Take the one word that is a key of `choices`, and give what it stands for."""
+        """Take the one word that is a key of `choices`, and return its value."""
         return choices[self.one_of(*choices)]
 
     def finish(self) -> None:
-        """Refuse the words that are left: to ignore a modifier would be a guess."""
+        """Refuse any remaining words: to ignore a modifier would be a guess."""
         if self.left:
             raise self.unknown(f"expected no .{' .'.join(self.left)}")
 
     def unknown(self, expected: str) -> UnknownAsm:
-        """The error that names this mnemonic."""
+        """Return the error that names this mnemonic."""
         return UnknownAsm(f"asm: got {self.mnemonic}, {expected}")
 
 
@@ -159,10 +159,10 @@ Family = Callable[[Words], Opcode]
 
 
 def elementwise(compute: Callable[..., Any], count: int, *types: str) -> Family:
-    """The family of an operation without modifiers on `count` operands of one type of `types`."""
+    """Return the family of an unmodified operation on `count` operands of one type of `types`."""
 
-    def read(words: Words) -> Opcode:
-        t = words.one_type(*types)
+    def read(mnemonic: Words) -> Opcode:
+        t = mnemonic.one_type(*types)
         return Opcode((t,), (t,) * count, compute)
 
     return read
@@ -185,7 +185,7 @@ class Register:
         return value.astype(f"u{t.width // 8}").view(t.dtype)
 
     def write(self, env: dict[str, Array], t: PtxType, value: Array, guard: Array | None) -> None:
-        """Store where the guard holds; a wider register is sign-extended for s types, else by 0."""
+        """Store where the guard holds, sign-extended to a wider register for s types, else by 0."""
         if t.kind == "p":
             code = value
         else:
@@ -240,7 +240,7 @@ _INTEGER = re.compile(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?")
 
 
 def split_operands(text: str) -> list[str]:
-    """The operands between the commas outside braces."""
+    """Return the operands between the commas outside braces."""
     return [part.strip() for part in re.split(r",(?![^{]*\})", text)] if text else []
 
 
@@ -253,7 +253,7 @@ def parse_operand(
     loose: bool = False,
     vector: bool = False,
 ) -> Operand:
-    """The operand of an instruction that takes type t there; UnknownAsm shows the instruction."""
+    """Parse an operand that must have type t; UnknownAsm quotes the instruction."""
     shown = where.replace("#", "$")[:80]
     if text.startswith("{") and text.endswith("}") and vector and t.kind == "b":
         names = [part.strip() for part in text[1:-1].split(",")]

@@ -18,11 +18,11 @@ PAIRS = ("u16x2", "s16x2")
 UNTYPED = ("b16", "b32", "b64")
 
 
-def _add(words: Words) -> Opcode:
+def _add(mnemonic: Words) -> Opcode:
     # u32's wrapping sum has the bits of s32's; only .sat asks for the sign
-    saturates = words.flag("sat")
-    t = words.one_type(*(("s32",) if saturates else NUMBERS + PAIRS))
-    compute: Callable[..., Any] = np.add if words.root == "add" else np.subtract
+    saturates = mnemonic.flag("sat")
+    t = mnemonic.one_type(*(("s32",) if saturates else NUMBERS + PAIRS))
+    compute: Callable[..., Any] = np.add if mnemonic.root == "add" else np.subtract
     if saturates:
         compute = partial(_saturate, compute)
     return Opcode((t,), (t, t), compute)
@@ -34,10 +34,10 @@ def _saturate(compute: Callable[..., Any], *args: Array) -> Array:
     return np.clip(wide, info.min, info.max).astype(args[0].dtype)
 
 
-def _multiply(words: Words) -> Opcode:
-    part = words.one_of("lo", "hi", "wide")
-    t = words.one_type(*(x for x in NUMBERS if part != "wide" or x[1:] != "64"))
-    saturates = part == "hi" and t == "s32" and words.root == "mad" and words.flag("sat")
+def _multiply(mnemonic: Words) -> Opcode:
+    part = mnemonic.one_of("lo", "hi", "wide")
+    t = mnemonic.one_type(*(x for x in NUMBERS if part != "wide" or x[1:] != "64"))
+    saturates = part == "hi" and t == "s32" and mnemonic.root == "mad" and mnemonic.flag("sat")
     wide = f"{t[0]}{2 * TYPES[t].width}" if part == "wide" else t
     target = TYPES[wide].dtype
 
@@ -46,36 +46,36 @@ def _multiply(words: Words) -> Opcode:
             return bitwise.multiply_high(a, b)
         return a.astype(target) * b.astype(target)
 
-    if words.root == "mul":
+    if mnemonic.root == "mul":
         return Opcode((wide,), (t, t), product)
     add: Callable[..., Any] = partial(_saturate, np.add) if saturates else np.add
     return Opcode((wide,), (t, t, wide), lambda a, b, c: add(product(a, b), c))
 
 
-def _divide(words: Words) -> Opcode:
+def _divide(mnemonic: Words) -> Opcode:
     """div and rem. By zero, which PTX leaves to the hardware: all ones, and the dividend."""
-    t = words.one_type(*NUMBERS)
+    t = mnemonic.one_type(*NUMBERS)
 
     def compute(a: Array, b: Array) -> Array:
         rest = np.where(b == 0, a, np.fmod(a, b))
-        if words.root == "rem":
+        if mnemonic.root == "rem":
             return rest
         return np.where(b == 0, np.array(-1).astype(a.dtype), (a - rest) // b)
 
     return Opcode((t,), (t, t), compute)
 
 
-def _extreme(words: Words) -> Opcode:
-    relu = words.flag("relu")
-    t = words.one_type(*(("s32", "s16x2") if relu else NUMBERS + PAIRS))
-    pick = np.minimum if words.root == "min" else np.maximum
+def _extreme(mnemonic: Words) -> Opcode:
+    relu = mnemonic.flag("relu")
+    t = mnemonic.one_type(*(("s32", "s16x2") if relu else NUMBERS + PAIRS))
+    pick = np.minimum if mnemonic.root == "min" else np.maximum
     return Opcode(
         (t,), (t, t), lambda a, b: np.maximum(pick(a, b), 0).astype(a.dtype) if relu else pick(a, b)
     )
 
 
-def _sad(words: Words) -> Opcode:
-    t = words.one_type(*NUMBERS)
+def _sad(mnemonic: Words) -> Opcode:
+    t = mnemonic.one_type(*NUMBERS)
     unsigned = t.replace("s", "u")
     dtype = TYPES[unsigned].dtype
     return Opcode(
@@ -85,8 +85,8 @@ def _sad(words: Words) -> Opcode:
     )
 
 
-def _logic3(words: Words) -> Opcode:
-    words.one_type("b32")
+def _logic3(mnemonic: Words) -> Opcode:
+    mnemonic.one_type("b32")
 
     def compute(a: Array, b: Array, c: Array, lut: Array) -> Array:
         d = np.zeros_like(a)
@@ -98,16 +98,16 @@ def _logic3(words: Words) -> Opcode:
     return Opcode(("b32",), ("b32", "b32", "b32", "literal"), compute)
 
 
-def _shift(words: Words) -> Opcode:
-    left = words.root == "shl"
-    t = words.one_type(*(UNTYPED if left else UNTYPED + NUMBERS))
+def _shift(mnemonic: Words) -> Opcode:
+    left = mnemonic.root == "shl"
+    t = mnemonic.one_type(*(UNTYPED if left else UNTYPED + NUMBERS))
     return Opcode((t,), (t, "u32"), bitwise.shift_left if left else bitwise.shift_right)
 
 
-def _funnel(words: Words) -> Opcode:
-    left = words.one_of("l", "r") == "l"
-    wraps = words.one_of("wrap", "clamp") == "wrap"
-    words.one_type("b32")
+def _funnel(mnemonic: Words) -> Opcode:
+    left = mnemonic.one_of("l", "r") == "l"
+    wraps = mnemonic.one_of("wrap", "clamp") == "wrap"
+    mnemonic.one_type("b32")
 
     def compute(a: Array, b: Array, c: Array) -> Array:
         count = (c & np.uint32(31) if wraps else np.minimum(c, np.uint32(32))).astype(np.uint64)
@@ -119,8 +119,8 @@ def _funnel(words: Words) -> Opcode:
     return Opcode(("b32",), ("b32", "b32", "u32"), compute)
 
 
-def _extract(words: Words) -> Opcode:
-    t = words.one_type("u32", "u64", "s32", "s64")
+def _extract(mnemonic: Words) -> Opcode:
+    t = mnemonic.one_type("u32", "u64", "s32", "s64")
     width, unsigned = TYPES[t].width, TYPES[f"u{t[1:]}"].dtype
 
     def compute(x: Array, position: Array, length: Array) -> Array:
@@ -136,8 +136,8 @@ def _extract(words: Words) -> Opcode:
     return Opcode((t,), (t, "u32", "u32"), compute)
 
 
-def _insert(words: Words) -> Opcode:
-    t = words.one_type("b32", "b64")
+def _insert(mnemonic: Words) -> Opcode:
+    t = mnemonic.one_type("b32", "b64")
 
     def compute(a: Array, b: Array, position: Array, length: Array) -> Array:
         pos, count = (v.astype(np.int64) & 0xFF for v in (position, length))
@@ -158,9 +158,9 @@ _BYTE_MODES = {
 }
 
 
-def _permute(words: Words) -> Opcode:
-    words.one_type("b32")
-    selectors = np.array(words.pick(_BYTE_MODES), np.uint32) if words.left else None
+def _permute(mnemonic: Words) -> Opcode:
+    mnemonic.one_type("b32")
+    selectors = np.array(mnemonic.pick(_BYTE_MODES), np.uint32) if mnemonic.left else None
 
     def compute(a: Array, b: Array, c: Array) -> Array:
         return bitwise.permute_bytes(a, b, c if selectors is None else selectors[c & 3])
@@ -168,16 +168,16 @@ def _permute(words: Words) -> Opcode:
     return Opcode(("b32",), ("b32", "b32", "b32"), compute)
 
 
-def _count(words: Words) -> Opcode:
-    t = words.one_type("b32", "b64")
+def _count(mnemonic: Words) -> Opcode:
+    t = mnemonic.one_type("b32", "b64")
     table = {"popc": bitwise.count_ones, "clz": bitwise.count_leading_zeros}
-    compute = table[words.root]
+    compute = table[mnemonic.root]
     return Opcode(("u32",), (t,), lambda a: compute(a).astype(np.uint32))
 
 
-def _find(words: Words) -> Opcode:
-    from_top = words.flag("shiftamt")
-    t = words.one_type("u32", "u64", "s32", "s64")
+def _find(mnemonic: Words) -> Opcode:
+    from_top = mnemonic.flag("shiftamt")
+    t = mnemonic.one_type("u32", "u64", "s32", "s64")
     width = TYPES[t].width
 
     def compute(a: Array) -> Array:
@@ -187,15 +187,15 @@ def _find(words: Words) -> Opcode:
     return Opcode(("u32",), (t,), compute)
 
 
-def _dot(words: Words) -> Opcode:
+def _dot(mnemonic: Words) -> Opcode:
     """dp4a and dp2a: a sum of products of bytes, or of halves and bytes, onto 32 bits."""
-    four = words.root == "dp4a"
-    upper = not four and words.one_of("lo", "hi") == "hi"
-    found = words.types()
-    if len(found) != 2 or not set(found) <= {"u32", "s32"}:
-        raise words.unknown("expected two types of u32 s32")
-    total = "s32" if "s32" in found else "u32"
-    left, right = (f[0].replace("s", "i") for f in found)
+    four = mnemonic.root == "dp4a"
+    upper = not four and mnemonic.one_of("lo", "hi") == "hi"
+    types = mnemonic.types()
+    if len(types) != 2 or not set(types) <= {"u32", "s32"}:
+        raise mnemonic.unknown("expected two types of u32 s32")
+    total = "s32" if "s32" in types else "u32"
+    left, right = (f[0].replace("s", "i") for f in types)
 
     def compute(a: Array, b: Array, c: Array) -> Array:
         x = a.view(f"{left}{1 if four else 2}").reshape(a.size, -1).astype(np.int64)
@@ -203,7 +203,7 @@ def _dot(words: Words) -> Opcode:
         y = y if four else y[:, 2:] if upper else y[:, :2]
         return ((x * y).sum(axis=1) + c.astype(np.int64)).astype(c.dtype)
 
-    return Opcode((total,), (found[0], found[1], total), compute)
+    return Opcode((total,), (types[0], types[1], total), compute)
 
 
 INTEGER_FAMILIES: dict[str, Family] = {
@@ -285,10 +285,10 @@ _COMPARED = tuple(
 )
 
 
-def _comparison(words: Words, t: str) -> Compare:
+def _comparison(mnemonic: Words, t: str) -> Compare:
     kind = TYPES[t].kind
-    compare = words.pick(_BY_KIND[kind])
-    flushes = t in FLUSHED and words.flag("ftz")
+    compare = mnemonic.pick(_BY_KIND[kind])
+    flushes = t in FLUSHED and mnemonic.flag("ftz")
 
     def run(a: Array, b: Array) -> Array:
         if flushes:
@@ -298,11 +298,11 @@ def _comparison(words: Words, t: str) -> Compare:
     return run
 
 
-def _set_predicate(words: Words) -> Opcode:
+def _set_predicate(mnemonic: Words) -> Opcode:
     """setp: p, and q from the opposite; of a pair, p from the low and q from the high lane."""
-    t = words.one_type(*_COMPARED)
-    combine = words.pick(_COMBINE) if set(words.left) & set(_COMBINE) else None
-    compare = _comparison(words, t)
+    t = mnemonic.one_type(*_COMPARED)
+    combine = mnemonic.pick(_COMBINE) if set(mnemonic.left) & set(_COMBINE) else None
+    compare = _comparison(mnemonic, t)
     lanes = TYPES[t].lanes
 
     def run(a: Array, b: Array, *c: Array) -> tuple[Array, Array]:
@@ -311,20 +311,20 @@ def _set_predicate(words: Words) -> Opcode:
         return (combine(p, *c), combine(q, *c)) if combine else (p, q)
 
     reads = (t, t, "pred") if combine else (t, t)
-    # a pair has two truths, so q is not optional
+    # a pair has two results, so q is not optional
     return Opcode(("pred", "pred"), reads, run, optional=2 - lanes)
 
 
-def _set(words: Words) -> Opcode:
+def _set(mnemonic: Words) -> Opcode:
     """set: all ones, or 1.0 in a float result, where the comparison holds."""
-    found = words.types()
+    types = mnemonic.types()
     results = {"u16", "s16", "u32", "s32", "f16", "bf16", "f32", "f16x2", "bf16x2"}
-    if len(found) != 2 or found[0] not in results or found[1] not in _COMPARED:
-        raise words.unknown("expected a result type and a type to compare")
-    target, t = (TYPES[f] for f in found)
+    if len(types) != 2 or types[0] not in results or types[1] not in _COMPARED:
+        raise mnemonic.unknown("expected a result type and a type to compare")
+    target, t = (TYPES[f] for f in types)
     if t.lanes != target.lanes:
-        raise words.unknown("expected two types of as many lanes")
-    compare = _comparison(words, t.name)
+        raise mnemonic.unknown("expected two types of as many lanes")
+    compare = _comparison(mnemonic, t.name)
     true: Any = 1 if target.kind == "f" else -1
 
     def run(a: Array, b: Array) -> Array:
@@ -336,17 +336,17 @@ def _set(words: Words) -> Opcode:
 _MOVED = ("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64")
 
 
-def _select(words: Words) -> Opcode:
-    t = words.one_type(*_MOVED)
+def _select(mnemonic: Words) -> Opcode:
+    t = mnemonic.one_type(*_MOVED)
     return Opcode((t,), (t, t, "pred"), lambda a, b, p: np.where(p, a, b))
 
 
-def _select_by_sign(words: Words) -> Opcode:
-    found = words.types()
-    if len(found) != 2 or found[0] not in _MOVED or found[1] not in ("s32", "f32"):
-        raise words.unknown("expected a type, then s32 or f32")
-    t, by = found
-    flushes = by == "f32" and words.flag("ftz")
+def _select_by_sign(mnemonic: Words) -> Opcode:
+    types = mnemonic.types()
+    if len(types) != 2 or types[0] not in _MOVED or types[1] not in ("s32", "f32"):
+        raise mnemonic.unknown("expected a type, then s32 or f32")
+    t, by = types
+    flushes = by == "f32" and mnemonic.flag("ftz")
 
     def run(a: Array, b: Array, c: Array) -> Array:
         return np.where((flush(c) if flushes else c) >= 0, a, b)

@@ -43,7 +43,7 @@ Constants = Mapping[int, Value]
 Functions = Mapping[str, Function]
 
 _FREEDOM = {"arith.mulf": "*", "arith.addf": "+", "arith.subf": "+"}
-#: What computes or reads a new number: its result is no product, whatever it is made of.
+#: Operations that compute or read a new number: their result is no product, whatever the operands.
 _NEW = (
     *("arith.addf", "arith.subf", "arith.divf", "arith.remf", "arith.cmpf", "arith.cmpi"),
     *("tt.precise_divf", "tt.approx_divf", "tt.dot", "tt.dot_scaled", "tt.extern_elementwise"),
@@ -57,11 +57,11 @@ _MNEMONIC = re.compile(r"\b[a-z]\w*(?:\.\w+)+")
 def may_contract(
     drafts: Iterable[Draft], constants: Constants, functions: Functions, target: str | None
 ) -> bool:
-    """Whether a product of floats reaches a sum, moved or chosen between, but not computed with.
+    """Return whether a product of floats reaches a sum unchanged, through moves and selections.
 
-    Backends allow LLVM and the assembler that where Triton does not forbid it (its option
-    enable_fp_fusion); an fma that is written as one leaves them nothing to choose. Every operation
-    that is not known to make a new number counts as one that moves its operands, as do loops.
+    Backends let LLVM and the assembler fuse the two unless Triton forbids it (its option
+    enable_fp_fusion); an explicit fma leaves them no choice. Every operation that is not known to
+    compute a new number counts as one that moves its operands, as do loops.
     """
     blocks = list(drafts)
     moved: dict[int, list[int]] = {}
@@ -90,7 +90,7 @@ def may_contract(
 
 
 def _list_moves(drafts: Iterable[Draft]) -> Iterator[tuple[int, int]]:
-    """(to, from) of every edge between blocks."""
+    """Yield (to, from) of every edge between blocks."""
     for draft in drafts:
         for _, moves in draft.end.edges:
             yield from moves
@@ -112,7 +112,7 @@ def _find_freedom(instr: Instr, constants: Constants, functions: Functions) -> s
 
 
 def _list_within(op: Op, functions: Functions) -> Iterator[str]:
-    """The names of the operations in its regions, and in the functions that those call.
+    """Yield the names of the operations in its regions, and in the functions that those call.
 
     Not for loops and branches, whose operations are in the program's blocks.
     """
@@ -123,21 +123,21 @@ def _list_within(op: Op, functions: Functions) -> Iterator[str]:
 
 
 def _find_addends(instr: Instr, target: str | None) -> tuple[int, ...]:
-    """What of a dot's operands the compiler adds to something itself."""
+    """Return the operands of a dot that the compiler itself adds to something."""
     if instr.op.name != "tt.dot":
         return ()
-    # the parts of split operands are differences; a promoted sum is added to by the compiler
+    # the parts of split operands are differences; the compiler adds to a promoted sum
     split = instr.sources[:2] if instr.op.attrs.get("inputPrecision") in SPLITS else ()
     promoted = target is not None and not folds_sum(instr.op, target)
     return (*split, *(instr.sources[2:3] if promoted else ()))
 
 
 def _list_moved(instr: Instr, constants: Constants) -> tuple[int, ...]:
-    """The operands that may be the result, as they are."""
+    """Return the operands that may be the result, unchanged."""
     name = instr.op.name
     if name == "tt.load":
-        return instr.sources[2:]  # what masked lanes hold
-    if name in _EXTREMES:  # of a number that is known they may be that one; others may be dropped
+        return instr.sources[2:]  # the values of masked lanes
+    if name in _EXTREMES:  # a finite constant makes it a new number; another may be dropped
         known = [constants[s] for s in instr.sources if s in constants]
         return () if any(np.isfinite(x.data).all() for x in known) else instr.sources
     is_new = name in _NEW or (name.startswith("math.") and name != "math.absf")
@@ -169,11 +169,11 @@ def finish(
         targets = (target for target, _ in draft.end.edges)
         draft.end = replace(draft.end, edges=tuple(zip(targets, moved, strict=True)))
     live = _find_alive(drafts, constants)
-    places = {id(draft): i for i, draft in enumerate(drafts)}
+    indices = {id(draft): i for i, draft in enumerate(drafts)}
     blocks = []
     for draft in drafts:
         steps = _make_steps(draft.instrs, _find_alive_after(draft, live), constants)
-        edges = tuple((places[id(target)], moves) for target, moves in draft.end.edges)
+        edges = tuple((indices[id(target)], moves) for target, moves in draft.end.edges)
         end = replace(draft.end, edges=edges)
         blocks.append(BasicBlock(steps, end, tuple(sorted(live[id(draft)]))))
     template: Env = [None] * len(types)
@@ -184,7 +184,7 @@ def finish(
 
 
 def _find_needed(drafts: list[Draft]) -> set[int]:
-    """The slots that something with an effect, or a decision, depends on."""
+    """Return the slots that something with an effect, or a decision, depends on."""
     makers: dict[int, list[tuple[int, ...]]] = {}
     needed: set[int] = set()
     todo: list[int] = []
@@ -208,7 +208,7 @@ def _find_needed(drafts: list[Draft]) -> set[int]:
 
 
 def _find_alive_after(draft: Draft, live: dict[int, set[int]]) -> set[int]:
-    """The slots that are alive at the end of a block, whichever way it is left."""
+    """Return the slots that are alive at the end of a block, whichever edge is taken."""
     alive = set(draft.end.uses)
     for target, moves in draft.end.edges:
         alive |= live[id(target)] - {to for to, _ in moves}
@@ -217,7 +217,7 @@ def _find_alive_after(draft: Draft, live: dict[int, set[int]]) -> set[int]:
 
 
 def _find_alive(drafts: list[Draft], constants: dict[int, Value]) -> dict[int, set[int]]:
-    """The slots that are alive where each block begins; constants always are and do not count."""
+    """Return the slots alive at the start of each block, without constants, which always are."""
     live: dict[int, set[int]] = {id(draft): set() for draft in drafts}
     changed = True
     while changed:
@@ -235,7 +235,7 @@ def _find_alive(drafts: list[Draft], constants: dict[int, Value]) -> dict[int, s
 
 
 def _make_steps(instrs: list[Instr], after: set[int], constants: dict[int, Value]) -> list[Step]:
-    """Steps of a block, each with the slots that are dead after it."""
+    """Return the steps of a block, each with the slots that are dead after it."""
     alive = after | set(constants)
     steps: list[Step] = []
     for instr in reversed(instrs):
@@ -249,42 +249,42 @@ def _make_steps(instrs: list[Instr], after: set[int], constants: dict[int, Value
 def _make_step(
     compute: Callable[..., Any], sources: tuple[int, ...], results: tuple[int, ...]
 ) -> Callable[[Env], None]:
-    """One step; the arities of nearly all operations are special-cased to avoid a loop."""
+    """Return one step; the arities of nearly all operations are special-cased to avoid a loop."""
     if len(results) == 1:
         to = results[0]
         if len(sources) == 1:
             (a,) = sources
 
-            def one(env: Env) -> None:
+            def unary(env: Env) -> None:
                 env[to] = compute(env[a])
 
-            return one
+            return unary
         if len(sources) == 2:
             a, b = sources
 
-            def two(env: Env) -> None:
+            def binary(env: Env) -> None:
                 env[to] = compute(env[a], env[b])
 
-            return two
+            return binary
 
-        def many(env: Env) -> None:
+        def nary(env: Env) -> None:
             env[to] = compute(*[env[s] for s in sources])
 
-        return many
+        return nary
 
-    def several(env: Env) -> None:
-        made = compute(*[env[s] for s in sources])
-        for slot, value in zip(results, made or (), strict=True):
+    def multiple(env: Env) -> None:
+        values = compute(*[env[s] for s in sources])
+        for slot, value in zip(results, values or (), strict=True):
             env[slot] = value
 
-    return several
+    return multiple
 
 
 # -- control flow --------------------------------------------------------------------------------
 def write_blocks(
     low: Lowering, blocks: list[Block], frame: Frame, types: list[Type] | None
 ) -> tuple[int, ...]:
-    """Write a function's body; returns the slots of what it returns.
+    """Write a function's body; return the slots of its results.
 
     `types` are those of the results, None for the kernel itself, which ends instead.
     """
@@ -320,9 +320,9 @@ def write_blocks(
 
 
 def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
-    """scf.for: a loop that counts its turns, whether or not its index wraps."""
+    """scf.for: a loop that counts its iterations, so that its index may wrap."""
     index_name, index_type = op.regions[0][0].args[0]
-    state = tuple(low.slot(Type((), I64)) for _ in range(4))  # as start_count gives them
+    state = tuple(low.slot(Type((), I64)) for _ in range(4))  # as start_count returns them
 
     def start(first: Value, last: Value, step: Value) -> Any:
         for bound in (first, last, step):
@@ -337,8 +337,8 @@ def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple
     frame.slots[index_name] = index = low.slot(index_type)
     more = low.slot(Type((), I1))
     before.end = Exit("jump", ((head, frame.moves(op.operands[3:], carried)),))
-    turn, made = partial(count_turn, index_type.dtype), (more, index, state[3])
-    low.place(head).instrs.append(Instr(op, turn, state, made, where, pure=True))
+    turn, outputs = partial(count_turn, index_type.dtype), (more, index, state[3])
+    low.place(head).instrs.append(Instr(op, turn, state, outputs, where, pure=True))
     if low.sampled and all(kind.kind == "value" for _, kind in op.regions[0][0].args):
         _leap(low, op, frame, (*state[2:], *carried), where)
     head.end = Exit("branch", ((body, ()), (out, ())), (more,), where=where)
@@ -358,26 +358,28 @@ def _leap(
     slots: tuple[int, ...],
     where: Where | None,
 ) -> None:
-    """Let a long loop of a sampled call leave turns out; what it carries follows or is unknown."""
+    """Let a long loop of a sampled call skip turns; carried values are extrapolated or unknown."""
     turns, done, *carried = slots
     block = op.regions[0][0]
-    made = {result: inner for inner in block.ops for result in inner.results}
+    definitions = {result: inner for inner in block.ops for result in inner.results}
     steps: list[bool | None] = []
     added: list[int] = []
     for (name, _), last in zip(block.args[1:], block.ops[-1].operands, strict=True):
-        follows = made.get(last)
+        follows = definitions.get(last)
         steps.append(None if last == name else False)
         if follows is not None and follows.name == "arith.addi" and name in follows.operands:
             (step,) = [x for x in follows.operands if x != name] or [name]
-            if step in made and made[step].name == "arith.constant":
-                low.op(made[step], frame)
-            if step in frame.slots and (step not in made or made[step].name == "arith.constant"):
+            if step in definitions and definitions[step].name == "arith.constant":
+                low.op(definitions[step], frame)
+            if step in frame.slots and (
+                step not in definitions or definitions[step].name == "arith.constant"
+            ):
                 steps[-1] = True
                 added.append(frame.slots[step])
-    left_out = low.slot(Type((), I64))
-    jump = Instr(op, leap, (turns, done), (done, left_out), where, pure=True)
+    skipped = low.slot(Type((), I64))
+    jump = Instr(op, leap, (turns, done), (done, skipped), where, pure=True)
     follow = partial(carry_over, tuple(steps))
-    sources = (left_out, *carried, *added)
+    sources = (skipped, *carried, *added)
     low.draft.instrs.insert(0, jump)
     if carried:
         low.draft.instrs.append(Instr(op, follow, sources, tuple(carried), where, pure=True))
@@ -386,7 +388,7 @@ def _leap(
 def _close_loop(
     low: Lowering, body: Block, frame: Frame, start: tuple[Draft, tuple[int, ...]], out: Draft
 ) -> None:
-    """Write a loop's body, which jumps back to its head, and go on after the loop."""
+    """Write a loop's body, which jumps back to its head, and continue after the loop."""
     head, carried = start
     last = low.straight(body, frame)
     low.draft.end = Exit("jump", ((head, frame.moves(last.operands, carried)),))
@@ -463,7 +465,7 @@ def write_if(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[
 
 
 def _reachable(blocks: list[Block]) -> list[Block]:
-    """The blocks that can be entered, in order. Raises Unsupported for an unknown end."""
+    """Return the reachable blocks, in order."""
     by_label = {b.label: b for b in blocks}
     seen, todo = {blocks[0].label}, [blocks[0]]
     while todo:
@@ -481,7 +483,7 @@ def _branch_end(
     back: set[str],
     where: Where | None,
 ) -> Exit:
-    """How a block of a function with branches ends; `back` are the labels of those before it."""
+    """Return the exit of a block; `back` are the labels up to it. Raises Unsupported."""
     edges = tuple(
         (entries[label][0], frame.moves(given, entries[label][1])) for label, given in last.targets
     )
@@ -492,7 +494,7 @@ def _branch_end(
     return Exit(kinds[last.name], edges, frame.find(last.operands), where=where, spins=spins)
 
 
-# Control-flow operations, and what writes each.
+# Control-flow operations, and the function that writes each.
 CONTROL = {
     "scf.for": write_for,
     "scf.while": write_while,
@@ -508,7 +510,7 @@ _TRITON = str(Path(triton.__file__).parent)
 def lower(
     functions: dict[str, Function], target: str | None = None, text: str = "", sampled: bool = False
 ) -> Program:
-    """The program of a module's public function; of a `sampled` call its long loops leap.
+    """Lower a module's public function; long loops of a `sampled` call skip turns.
 
     Raises Unsupported, with the source line, for an operation that the simulator does not know.
     """
@@ -520,9 +522,9 @@ def lower(
         return lowering.write(kernel.body, Frame(kernel.name, None), text)
     except (LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
         what, where = lowering.at
-        words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise Unsupported(
-            f"the tile simulator cannot read this {what}, please report it: {words}", where
+            f"the tile simulator cannot read this {what}, please report it: {reason}", where
         ) from error
 
 
@@ -545,7 +547,7 @@ class Lowering:
         self.at: tuple[str, Where | None] = ("kernel", None)
 
     def write(self, blocks: list[Block], frame: Frame, text: str = "") -> Program:
-        """The program of a kernel's or a region's blocks; the first block has its arguments."""
+        """Write the program of a kernel's or a region's blocks; the first has the arguments."""
         args = self.enter(frame, blocks[0].args)
         self.place(Draft())
         write_blocks(self, blocks, frame, None)
@@ -560,10 +562,10 @@ class Lowering:
         return len(self.types) - 1
 
     def enter(self, frame: Frame, args: list[tuple[str, Type]]) -> tuple[int, ...]:
-        """New slots for a function's or block's arguments."""
-        made = tuple(self.slot(kind) for _, kind in args)
-        frame.slots.update(zip((name for name, _ in args), made, strict=True))
-        return made
+        """Make slots for a function's or block's arguments."""
+        slots = tuple(self.slot(kind) for _, kind in args)
+        frame.slots.update(zip((name for name, _ in args), slots, strict=True))
+        return slots
 
     def place(self, draft: Draft) -> Draft:
         """Append `draft` to the blocks and make it the current one."""
@@ -572,14 +574,14 @@ class Lowering:
         return draft
 
     def where(self, loc: Loc | None, frame: Frame) -> Where | None:
-        """The user's line of an operation: the call's, where it stands in Triton's own library."""
+        """Return the user's line of an operation; in Triton's own library, the call's line."""
         if loc is None or loc.file.startswith(_TRITON):
             return frame.caller
         name = frame.function.rpartition(".")[2].partition("__")[0] or frame.function
         return Where(loc.file, loc.line, name)
 
     def straight(self, block: Block, frame: Frame) -> Op:
-        """Write a block's operations but the last; returns that one, its terminator."""
+        """Write a block's operations but the last, its terminator; return that."""
         for op in block.ops[:-1]:
             self.op(op, frame)
         return block.ops[-1]
@@ -601,21 +603,21 @@ class Lowering:
 
     def instr(self, op: Op, sources: tuple[int, ...], where: Where | None) -> tuple[int, ...]:
         """Write an operation that computes: fold, share, hoist or append it."""
-        known = OPERATIONS[op.name]
-        pure = known.pure and op.attrs.get("pure") != "false"  # as inline assembly says
+        operation = OPERATIONS[op.name]
+        pure = operation.pure and op.attrs.get("pure") != "false"  # as inline assembly declares
         op = replace(op, operand_types=[self.types[s] for s in sources])
         key = None
         if pure and not op.regions:
             attrs = tuple(sorted(op.attrs.items()))
             key = (op.name, sources, tuple(op.words), attrs, tuple(op.types), tuple(op.strings))
-            found = self.scope.find(key)
-            if found is not None:
-                return found
+            shared = self.scope.find(key)
+            if shared is not None:
+                return shared
         if op.name == "arith.addf" and (fused := self._fused_dot(op, sources)) is not None:
             op, sources, where = fused
-            known = OPERATIONS[op.name]  # a dot is judged at each launch, even of constants
+            operation = OPERATIONS[op.name]  # a dot is checked at each launch, even of constants
         hinted = any(name in op.attrs for name in HINTS)
-        if known.constant and not hinted and all(s in self.constants for s in sources):
+        if operation.constant and not hinted and all(s in self.constants for s in sources):
             results = self._constants(op, sources, where)
             if key is not None:
                 self.scope.known[key] = results
@@ -626,15 +628,15 @@ class Lowering:
             if needs < level:
                 level, (draft, scope) = needs, self.loops[needs]
         results = tuple(self.slot(kind, level) for kind in op.types)
-        made = Instr(op, self.build(op, where), sources, results, where, pure)
-        draft.instrs.append(made)
-        self.made_by.update(dict.fromkeys(results, made))
+        instr = Instr(op, self.build(op, where), sources, results, where, pure)
+        draft.instrs.append(instr)
+        self.made_by.update(dict.fromkeys(results, instr))
         if key is not None:
             scope.known[key] = results
         return results
 
     def build(self, op: Op, where: Where | None) -> Any:
-        """What computes an operation; a region is prepared first."""
+        """Return the function that computes an operation; a region is lowered first."""
         if op.regions:
             op = replace(op, regions=[self._region(op, where)])  # type: ignore[list-item]
         try:
@@ -645,36 +647,36 @@ class Lowering:
         return judge_hints(function, op) if any(name in op.attrs for name in HINTS) else function
 
     def _region(self, op: Op, where: Where | None) -> Program:
-        """The program of an operation's region, over scalars."""
+        """Lower an operation's region to a program over scalars."""
         lowering = Lowering(self.functions, self.target)
         try:
             program = lowering.write(op.regions[0], Frame("", where))
         except KeyError as error:
             raise Unsupported(f"{op.name} whose region uses {error} from outside", where) from None
-        names = (made.op.name for made in lowering.made_by.values())
+        names = (instr.op.name for instr in lowering.made_by.values())
         program.asks_place = "tt.get_program_id" in names
         return program
 
     def _constants(self, op: Op, sources: tuple[int, ...], where: Where | None) -> tuple[int, ...]:
-        """The results of an operation on constants, computed now."""
+        """Compute an operation on constants now; return the slots of its results."""
         with np.errstate(all="ignore"):
-            made = self.build(op, where)(*(self.constants[s] for s in sources))
-        made = made if isinstance(made, tuple) else (made,)
+            values = self.build(op, where)(*(self.constants[s] for s in sources))
+        values = values if isinstance(values, tuple) else (values,)
         results = tuple(self.slot(kind, 0) for kind in op.types)
-        self.constants.update(zip(results, made, strict=True))
+        self.constants.update(zip(results, values, strict=True))
         return results
 
     def _fused_dot(
         self, op: Op, sources: tuple[int, ...]
     ) -> tuple[Op, tuple[int, ...], Where | None] | None:
-        """`x + tl.dot(a, b)` as the dot onto x that the compiler makes of it, where it does."""
+        """Return `x + tl.dot(a, b)` as a dot onto x, or None if the compiler does not fuse it."""
         for sum_at in (1, 0):
-            made = self.made_by.get(sources[sum_at])
-            if made is not None and made.op.name == "tt.dot" and folds_sum(made.op, self.target):
-                a, b, c = made.sources
+            dot = self.made_by.get(sources[sum_at])
+            if dot is not None and dot.op.name == "tt.dot" and folds_sum(dot.op, self.target):
+                a, b, c = dot.sources
                 if c in self.constants and is_zero(self.constants[c]):
                     onto = sources[1 - sum_at]
-                    return replace(made.op, results=op.results), (a, b, onto), made.where
+                    return replace(dot.op, results=op.results), (a, b, onto), dot.where
         return None
 
     def call(self, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Which lanes of an access may be performed."""
+"""The lanes of an access that may be performed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gemmproof.reference.simulator.session import Enough
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir import I8, Dtype
 
-# What undefined lanes are, in words.
+# Descriptions of undefined lanes.
 STRAY = "out-of-bounds lanes of {}"
 MASKED = "lanes of {} that the load's mask disables, with no `other`"
 UNPADDED = "lanes of {} that boundary_check leaves out, with no `padding_option`"
@@ -37,7 +37,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class RawTouch:
-    """One access of all programs of a group, as the trace keeps it, and its line."""
+    """One access of all programs of a group, as the trace records it, and its line."""
 
     kind: str
     operand: Argument
@@ -49,7 +49,7 @@ class RawTouch:
 
 
 def check_defined(value: Value, what: str) -> None:
-    """Note where an undefined lane decides `what`. Raises Enough for one that is unknown."""
+    """Record an undefined lane that decides `what`. Raises Enough in a sampled call."""
     if value.poison is not None and (value.poison & ~context.hint_bits()).any():
         if context.current().session.sampled:
             raise Enough
@@ -57,7 +57,7 @@ def check_defined(value: Value, what: str) -> None:
 
 
 def element_of(ptr: Value) -> Dtype:
-    """What a pointer points to."""
+    """Return the type that a pointer points to."""
     assert ptr.dtype.pointee is not None
     return ptr.dtype.pointee
 
@@ -74,9 +74,9 @@ def _note_progress(kind: str, ptr: Value, mask: Value | None, full: tuple[int, .
 
 # -- judging -----------------------------------------------------------------------------------
 def judge(kind: str, ptr: Value, mask: Value | None, full: tuple[int, ...]) -> list[Lanes]:
-    """Judge every lane of an access; returns the lanes to perform, by storage.
+    """Check every lane of an access; return the lanes to perform, by storage.
 
-    Notes out-of-bounds lanes, wrapped offsets and undefined addresses or masks as sightings.
+    Records out-of-bounds lanes, wrapped offsets and undefined addresses or masks as violations.
     """
     good = None
     if mask is not None:
@@ -97,7 +97,7 @@ def judge(kind: str, ptr: Value, mask: Value | None, full: tuple[int, ...]) -> l
 def _without_doubtful(
     kind: str, ptr: Value, good: np.ndarray | None, full: tuple[int, ...]
 ) -> np.ndarray:
-    """The lanes whose address is defined and did not wrap; the others are noted."""
+    """Return the lanes whose address is defined and did not wrap; record the others."""
     live = np.ones(full, np.bool_) if good is None else good
     if ptr.poison is not None:
         bits = np.broadcast_to(ptr.poison, full)
@@ -116,7 +116,7 @@ def _without_doubtful(
 
 
 def _note_hint(kind: str, ptr: Value, bits: np.ndarray) -> None:
-    """Note lanes that are stored to an address which a hint misdescribes."""
+    """Record lanes that are stored to an address which a hint misdescribes."""
     lanes = bits != 0
     if lanes.any():
         lowest = int(bits[lanes].min())
@@ -137,18 +137,18 @@ def _note_hint(kind: str, ptr: Value, bits: np.ndarray) -> None:
 def _judge_unknown(
     kind: str, address: np.ndarray, good: np.ndarray | None, size: int, mask: Value | None
 ) -> list[Lanes]:
-    """Lanes of a pointer that was not derived from an argument: each finds its storage itself."""
+    """Check lanes of a pointer that was not derived from an argument, each by its address."""
     launch = context.current()
     live = np.ones(address.shape, np.bool_) if good is None else good
-    found = []
+    accesses = []
     for storage, here in launch.session.memory.split(np.where(live, address, -1)):
         here = here & live
         if storage is not None:
             operand = _any_operand(storage, size)
-            found.append(_judge_in(kind, operand, address, here, size, mask))
+            accesses.append(_judge_in(kind, operand, address, here, size, mask))
         elif here.any():
             note_stray_lanes(kind, None, address, here, size, None)
-    return found
+    return accesses
 
 
 def _judge_in(
@@ -162,35 +162,35 @@ def _judge_in(
     storage = operand.storage
     region = operand.region(size)
     index = address - storage.start
-    stray = None
+    invalid = None
     if operand.view.itemsize != size or (operand.view.start - storage.start) % size:
-        stray = (index & (size - 1)) != 0  # an address between two elements
+        invalid = (index & (size - 1)) != 0  # an address between two elements
     if size > 1:
         index >>= size.bit_length() - 1
     if good is not None:
         index = np.where(good, index, region.low)
     if not all_inside(region, index):
         outside = ~region.contains(index)
-        stray = outside if stray is None else stray | outside
-    if stray is not None:
-        stray = stray if good is None else stray & good
-        if stray.any():
-            note_stray_lanes(kind, operand, address, stray, size, mask_axes(mask))
-            good = ~stray if good is None else good & ~stray
+        invalid = outside if invalid is None else invalid | outside
+    if invalid is not None:
+        invalid = invalid if good is None else invalid & good
+        if invalid.any():
+            note_stray_lanes(kind, operand, address, invalid, size, mask_axes(mask))
+            good = ~invalid if good is None else good & ~invalid
         if good is not None:
             index = np.where(good, index, 0)
     return Lanes(storage, index, good)
 
 
 def all_inside(region: Region, index: np.ndarray) -> bool:
-    """The cheap test that settles most accesses: a dense region and the extreme indices."""
+    """Return whether the region is dense and has the extreme indices: a cheap test."""
     if not index.size:
         return True
     return region.dense and region.low <= int(index.min()) and int(index.max()) < region.high
 
 
 def _any_operand(storage: Storage, size: int) -> Argument:
-    """An operand for an address whose pointer was not derived from an argument."""
+    """Return an operand for an address whose pointer was not derived from an argument."""
     session = context.current().session
     for operand in session.operands:
         if operand.storage is storage:
@@ -203,10 +203,10 @@ def _any_operand(storage: Storage, size: int) -> Argument:
 
 
 def _note_wrapped(kind: str, ptr: Value, wrapped: np.ndarray) -> None:
-    """Note lanes whose address is not what it would be in unbounded arithmetic."""
+    """Record lanes whose address differs from that of unbounded arithmetic."""
     assert ptr.exact is not None
     address, exact = (np.broadcast_to(x, wrapped.shape) for x in (ptr.data, ptr.exact))
-    # of an address that no operand is known for, only how far it is off can be told
+    # without a known operand, only the distance from the exact address can be reported
     start = ptr.base.view.start if ptr.base is not None else int(exact.flat[0])
     size = element_of(ptr).itemsize
     lane = np.unravel_index(int(np.argmax(wrapped)), wrapped.shape)
