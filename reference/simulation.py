@@ -23,10 +23,10 @@ NOWHERE = Where("", 0, "")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing an observer saw that must not happen, gathered over all programs of a launch.
+    """A violation that an observer saw, gathered over all programs of a launch.
 
     `kind` is one of KINDS below. `operand` is "a", "b", "c" or the kernel's parameter name; `axis`
-    is "M", "N", "K", "batch", a dimension's index as text, or None where no axis is to blame.
+    is "M", "N", "K", "batch", a dimension's index as text, or None if no axis is responsible.
     `got` and `expected` are the two halves of a message `where: got X, expected Y`. `follows` is
     the kind of another fault of the same call that this one is a mere consequence of, else "".
     """
@@ -44,7 +44,7 @@ class Fault:
     follows: str = ""
 
 
-# kind -> what it says. One property stands behind each kind (properties/table.py).
+# kind -> its meaning. One property covers each kind (properties/table.py).
 KINDS = {
     "out_of_bounds": "an unmasked lane addresses no element of its operand",
     "stored_twice": "an element is stored more than once",
@@ -63,7 +63,7 @@ KINDS = {
 class PredictedDot:
     """A dot of a launch whose bits were predicted: its line, (..., M, N, K), how it was summed.
 
-    `model` is the DotModel that gave them, `from_zero` whether it began at zero, or onto a sum.
+    `model` is the DotModel that predicted them; `from_zero`: it began at zero, not onto a sum.
     """
 
     where: Where | None
@@ -74,14 +74,14 @@ class PredictedDot:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel launch: what was launched, with what, over how many programs.
+    """One kernel launch: the kernel, its arguments, and its grid.
 
     `tiles` holds the (BLOCK_M, BLOCK_N, BLOCK_K) of every tl.dot that ran, without repeats;
-    `configs` is how many autotune configurations the kernel has here (1 if it is not autotuned),
-    of those `written`, some of which its tuner may leave out.
-    `rounds` names the float operations that round besides the dots: "+", "-", "*", "/", "reduce",
-    "scan" and "math"; "fma" where a compiler may fuse a product and a sum; and "dot" where a dot of
-    the target has no model, so that it was IEEE's. `integers` are the arguments that are integers.
+    `configs` is the number of autotune configurations of the kernel here (1 if it is not
+    autotuned), of those `written`, some of which its tuner may prune.
+    `rounds` names the float operations that round, other than dots: "+", "-", "*", "/", "reduce",
+    "scan" and "math"; "fma" if a compiler may fuse a product and a sum; and "dot" if a dot of the
+    target has no model, so that it was IEEE's. `integers` are the arguments that are integers.
     `dots` are those that a model of the target predicted, and `compiled` what Triton was asked to
     compile: its source, target and options.
     """
@@ -112,7 +112,7 @@ class Run:
 
 
 class SimulatorError(Exception):
-    """Base of what the simulator raises about a kernel; its message is one line with the place."""
+    """Base of the simulator's errors about a kernel; the message is one line with the location."""
 
     def __init__(self, message: str, where: Where | None = None) -> None:
         super().__init__(message, where)
@@ -127,7 +127,7 @@ class Unsupported(SimulatorError):
 
 
 class NotSimulated(Unsupported):
-    """The kernel is in a language of which the simulator sees nothing; a GPU alone judges it."""
+    """The kernel is in a language that the simulator cannot run; only a GPU can check it."""
 
 
 class KernelError(SimulatorError):
@@ -139,8 +139,8 @@ class CompileError(KernelError):
 
 
 class LimitExceeded(SimulatorError):
-    """The kernel never ends: it waits for what nothing brings, or repeats itself."""
+    """The kernel never ends: it waits for what cannot happen, or repeats itself."""
 
 
 class Exhausted(SimulatorError):
-    """Time or memory ran out while the kernel may yet end well: nothing is known (exit code 3)."""
+    """Time or memory ran out before the kernel ended: nothing is known (exit code 3)."""

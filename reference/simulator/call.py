@@ -1,4 +1,4 @@
-"""One call of a wrapper on the tile simulator: `run` gives all that was seen, `simulate` c."""
+"""One call of a wrapper on the tile simulator: `run` returns all observations, `simulate` c."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class _Allocations(TorchDispatchMode):
         return result
 
     def _trace_undefined(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, list[Any]] | None:
-        """What a torch operator gives with NaN for undefined elements, and its undefined inputs.
+        """Return a torch operator's result with NaN for undefined elements, and those inputs.
 
         NaN propagates through copies, casts, sums and products as an undefined value would.
-        None where every operand is defined, or the operator returns a view.
+        Returns None if every operand is defined, or if the operator writes or returns a view.
         """
         undefined = self.session.memory.undefined_in
         sources = [x for x in _tensors((args, kwargs)) if undefined(x) is not None]
@@ -95,7 +95,7 @@ class _Allocations(TorchDispatchMode):
             storage.sources += sources
 
     def _claim(self, tensor: torch.Tensor) -> None:
-        """Memory first seen while the wrapper runs was allocated by the wrapper."""
+        """Mark memory that is first seen while the wrapper runs as allocated by the wrapper."""
         storage = self.session.memory.storage_of(tensor)
         if not storage.views:
             storage.private = True
@@ -150,14 +150,14 @@ def run(
     """Call `function(*tensors, **kwargs)` with its Triton launches on the tile simulator.
 
     The tensors are on the CPU; the wrapper sees CUDA tensors. `operands` gives them the names that
-    faults use (default: a, b, ...), `words` what messages call them, `axes` the names of the
-    dimensions of those besides a and b (default: numbers). `config` picks the autotune
-    configuration. `fill` is what undefined memory holds: "nan", "ones", "zero" or "large";
+    faults use (default: a, b, ...), `words` their names in messages, `axes` the names of the
+    dimensions of those other than a and b (default: numbers). `config` picks the autotune
+    configuration. `fill` is the content of undefined memory: "nan", "ones", "zero" or "large";
     `seconds` are allowed, counted as in work.py. The operands that are to be `written` are
-    undefined until then; `results` are the names of what the function returns.
+    undefined until then; `results` are the names of the function's results.
     With `tries` a kernel that has several configurations makes a trial run before it is launched,
-    as where it is tuned. `sampled`: some programs of each launch run, over memory that is never
-    committed (sampled.py); the result then has a shape and no elements, and is None where the call
+    as when it is tuned. `sampled`: some programs of each launch run, over memory that is never
+    committed (scheduler.py); the result then has a shape and no elements, and is None if the call
     ended before. Raises what the wrapper raises, and KernelError, Unsupported,
     LimitExceeded or Exhausted for the kernel.
     """
@@ -175,7 +175,7 @@ def run(
     except Enough:
         pass
     except Exception as error:
-        # it may have found what programs that did not run had to store
+        # it may depend on values that programs which did not run had to store
         if session.partial and not isinstance(error, Unsupported):
             return _end(session, None, results)
         lack = explain_lack(error, GPUS[target or DEFAULT])
@@ -194,7 +194,7 @@ def _end(session: Session, result: Any, results: Sequence[str]) -> Run:
 def simulate(
     function: Callable[..., Any], *tensors: torch.Tensor, target: str | None = None
 ) -> Any:
-    """What `function(*tensors)` returns when its Triton launches run on the tile simulator.
+    """Return `function(*tensors)`, with its Triton launches on the tile simulator.
 
     Accesses out of bounds, and undefined lanes, do not stop it: use `run` for
     the faults. Raises what the wrapper raises, and SimulatorError.

@@ -48,7 +48,7 @@ GRID_LIMITS = (2**31 - 1, 65535, 65535)
 
 
 def check_grid(name: str, grid: tuple[Any, ...]) -> tuple[int, int, int]:
-    """The launch grid as three sizes. Raises KernelError for one that CUDA refuses."""
+    """Return the launch grid as three sizes. Raises KernelError for one that CUDA refuses."""
     for n in grid:
         if not isinstance(n, int | np.integer):
             raise KernelError(f"{name}: grid {grid} with a {type(n).__name__} for an integer")
@@ -62,7 +62,7 @@ def check_grid(name: str, grid: tuple[Any, ...]) -> tuple[int, int, int]:
 
 
 def flatten(session: Session, name: str, value: Any, signature: Any) -> Iterator[Any]:
-    """What the kernel's function takes for one parameter: nothing, one value, or several."""
+    """Yield the values that the kernel's function takes for one parameter: none or several."""
     if signature == "constexpr":
         return
     if isinstance(signature, tuple):
@@ -80,7 +80,7 @@ def flatten(session: Session, name: str, value: Any, signature: Any) -> Iterator
 
 
 def _pointer(session: Session, name: str, value: Any) -> Any:
-    """An operand's first address."""
+    """Return an operand's first address."""
     if not isinstance(value, torch.Tensor):
         base = getattr(value, "base", None)
         if not isinstance(base, torch.Tensor):
@@ -92,7 +92,7 @@ def _pointer(session: Session, name: str, value: Any) -> Any:
 
 
 def scalar_of(value: Any, kind: Type) -> Value:
-    """A number as the kernel receives it: an integer by its bits, a float rounded to the type."""
+    """Convert a number as the kernel receives it: integers by their bits, floats rounded."""
     dtype = kind.dtype
     if dtype.is_float:
         return Value(np.array([float(value)]).astype(dtype.numpy), dtype)
@@ -136,7 +136,7 @@ class Kernel:
         facts = {"name": self.name, "hash": self.hash, "target": target}
         facts |= {"warp_size": target.warp_size, **dict.fromkeys(sizes, 0)}
         self.metadata = Facts(f"{self.name}.metadata", **{**options.__dict__, **facts})
-        # from Hopper on descriptors are made in global memory; elsewhere they become pointers
+        # from Hopper on descriptors are created in global memory; elsewhere they become pointers
         describes = "tt.make_tensor_descriptor" in program.text
         self.needs_scratch = describes and target.backend == "cuda" and target.arch >= 90
 
@@ -152,7 +152,7 @@ class Kernel:
         return self
 
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
-        """What Triton passes to launch hooks: the kernel's name, and its own launch metadata."""
+        """Return the metadata for launch hooks: the kernel's name, and its own launch metadata."""
         if knobs.runtime.launch_enter_hook is None and knobs.runtime.launch_exit_hook is None:
             return None
         facts = {"name": self.name, "function": 0, "stream": stream}
@@ -170,7 +170,7 @@ class Kernel:
         self, x: Any, y: Any, z: Any, stream: Any, function: Any, packed: Any,
         metadata: Any, enter: Any, exit: Any, *args: Any,
     ) -> None:  # fmt: skip
-        """Triton's launcher: runs the grid."""
+        """Run the grid, as Triton's launcher does."""
         if enter is not None:
             enter(metadata)
         _launch(self.session, self, (x, y, z), args)
@@ -189,22 +189,22 @@ class Kernel:
 def compile_program(
     src: Any, target: Any, options: Any, dots: str | None, sampled: bool = False
 ) -> Program:
-    """The program of one specialisation of a kernel; `dots` is the target whose dots are imitated.
+    """Compile one specialisation of a kernel; `dots` is the target whose dots are imitated.
 
-    Raises CompileError where Triton refuses the kernel, Unsupported for what cannot be read.
+    Raises CompileError if Triton refuses the kernel, Unsupported if its TTIR cannot be read.
     """
     key = f"{identify(src)} {target} {options} {dots} {sampled}"
     program = _programs.get(key)
     if program is None:
         text = make_ttir(src, target, options)
         if src.fn.is_gluon():
-            words = "is written in Gluon, of which the simulator sees nothing; judge it on a GPU"
-            raise NotSimulated(f"{get_name(src)} {words}: --device cuda")
+            reason = "is written in Gluon, of which the simulator sees nothing; judge it on a GPU"
+            raise NotSimulated(f"{get_name(src)} {reason}: --device cuda")
         try:
             program = _programs[key] = lower(read_module(text), dots, text, sampled)
         except ReadError as error:
-            words = f"{get_name(src)}: TTIR that the simulator cannot read: {error}"
-            raise Unsupported(words) from None
+            reason = f"{get_name(src)}: TTIR that the simulator cannot read: {error}"
+            raise Unsupported(reason) from None
         if len(_programs) > _MOST_PROGRAMS:
             _programs.popitem(last=False)
     _programs.move_to_end(key)
@@ -212,11 +212,11 @@ def compile_program(
 
 
 def compile_kernel(src: Any, target: Any = None, options: Any = None, **_: Any) -> Kernel:
-    """What Triton calls to compile a specialisation."""
+    """Compile a specialisation, as Triton's compile function does."""
     backend = make_backend(target)
-    # asserts are always judged; overflow is checked here, not by code that Triton inserts
-    wanted = {**dict(options or {}), "debug": True, "sanitize_overflow": False}
-    parsed = backend.parse_options(wanted)
+    # asserts are always checked; overflow is checked here, not by code that Triton inserts
+    settings = {**dict(options or {}), "debug": True, "sanitize_overflow": False}
+    parsed = backend.parse_options(settings)
     session = Kernel.session
     program = compile_program(src, target, parsed, session.target, session.sampled)
     return Kernel(src, target, backend.parse_options(dict(options or {})), program)
@@ -226,8 +226,8 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
     where = calling_line()
     sizes = check_grid(kernel.name, grid)
     if kernel.needs_scratch and isinstance(_allocation._allocator.get(), _allocation.NullAllocator):
-        words = "needs memory for the tensor descriptors that it makes"
-        raise KernelError(f"{kernel.name} {words}, but nothing called triton.set_allocator", where)
+        reason = "needs memory for the tensor descriptors that it makes"
+        raise KernelError(f"{kernel.name} {reason}, but nothing called triton.set_allocator", where)
     src, program = kernel.src, kernel.program
     names = src.fn.arg_names
     try:
@@ -250,7 +250,7 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
     try:
         run_grid(program, context, values)
     except BaseException:
-        if session.sampled:  # it ends in the middle of a launch, and keeps what was seen
+        if session.sampled:  # it ends in the middle of a launch, and keeps the observations
             _record(session, kernel, context, where, args)
         raise
     _record(session, kernel, context, where, args)
@@ -259,9 +259,9 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
 def _record(
     session: Session, kernel: Kernel, context: Context, where: Where, args: tuple[Any, ...]
 ) -> None:
-    """Keep what a launch showed."""
+    """Record a launch, with its violations and accesses."""
     src, sizes = kernel.src, context.grid
-    session.sightings += [(kernel.name, sighting) for sighting in context.sightings]
+    session.sightings += [(kernel.name, violation) for violation in context.sightings]
     if session.trace is not None:
         session.trace.append((kernel.name, sizes, context.touches))
     declared = {(i,): p.name for i, p in enumerate(src.fn.params) if p.is_constexpr}
@@ -288,13 +288,13 @@ def _record(
 
 # -- Triton's interpreter ------------------------------------------------------------------------
 def interpreted_class() -> Any:
-    """The class of kernels that TRITON_INTERPRET=1 makes, None where none was made."""
+    """Return the class of kernels under TRITON_INTERPRET=1, or None if it is not loaded."""
     module = sys.modules.get("triton.runtime.interpreter")
     return None if module is None else module.InterpretedFunction
 
 
 def find_jitted(kernel: Any) -> Any:
-    """The kernel as it would be without TRITON_INTERPRET=1, made once.
+    """Return the kernel as it would be without TRITON_INTERPRET=1, created once.
 
     Kernels that it calls by name are replaced in the same way.
     """
@@ -313,17 +313,17 @@ def find_jitted(kernel: Any) -> Any:
 
 
 def language_patches() -> Iterator[tuple[Any, str, Any]]:
-    """(owner, name, function) for each function of Triton's own library to be replaced."""
+    """Yield (owner, name, function) for each function of Triton's own library to be replaced."""
     kind = interpreted_class()
     if kind is None:
         return
     for name, module in list(sys.modules.items()):
         if name.startswith("triton.language"):
-            for word, found in list(vars(module).items()):
-                if type(found) is kind:
-                    yield module, word, find_jitted(found)
-    for word, found in list(vars(tl.tensor).items()):
-        cells = getattr(found, "__closure__", None) or ()
+            for word, value in list(vars(module).items()):
+                if type(value) is kind:
+                    yield module, word, find_jitted(value)
+    for word, value in list(vars(tl.tensor).items()):
+        cells = getattr(value, "__closure__", None) or ()
         inner = next((c.cell_contents for c in cells if type(c.cell_contents) is kind), None)
         if inner is not None:
             yield tl.tensor, word, find_jitted(inner)
@@ -336,9 +336,9 @@ class _Device(int):
     key: str
 
     def __new__(cls, key: str) -> _Device:
-        made = super().__new__(cls, 0)
-        made.key = key
-        return made
+        device = super().__new__(cls, 0)
+        device.key = key
+        return device
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -349,9 +349,9 @@ class _Device(int):
 
 @contextmanager
 def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iterator[None]:
-    """While active, every launch of a Triton kernel runs on the simulator, for `session`.
+    """Run every launch of a Triton kernel on the simulator, for `session`, within the context.
 
-    `compiler` makes what is launched, for who wants another than the simulator's.
+    `compiler` compiles the kernels, the simulator's unless another is given.
     """
     tuned: dict[int, tuple[int, int]] = {}
     original_run, original_compile = JITFunction.run, JITFunction._do_compile
@@ -367,10 +367,10 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
         except (TypeError, LookupError, ValueError, AssertionError) as error:
             if not _raised_by_triton(error):
                 raise
-            words = str(error.args[0]) if error.args else type(error).__name__
+            reason = str(error.args[0]) if error.args else type(error).__name__
             # an option of another backend, or of another version of Triton
-            kind = Unsupported if words.endswith("specified but unrecognised") else KernelError
-            raise kind(f"{self.fn.__name__}: {words}", calling_line()) from error
+            kind = Unsupported if reason.endswith("specified but unrecognised") else KernelError
+            raise kind(f"{self.fn.__name__}: {reason}", calling_line()) from error
 
     def compile_with_frontend(self: Any, *args: Any, **kwargs: Any) -> Any:
         with swap(((self, "compile", compiler),)):
@@ -411,7 +411,7 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
 
 
 def _raised_by_triton(error: BaseException) -> bool:
-    """Whether Triton's own launch path raised: the call is wrong, not what it called."""
+    """Return whether Triton's own launch path raised: the call is wrong, not the callee."""
     *_, (frame, _) = walk_tb(error.__traceback__)
     file = frame.f_code.co_filename
     return "/triton/" in file or file.startswith("<") or "dynamic_func" in file
@@ -420,9 +420,9 @@ def _raised_by_triton(error: BaseException) -> bool:
 def _try_out(
     tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str, Any], session: Session
 ) -> None:
-    """A trial run, with the hooks that Triton's tuner calls around one and after the last.
+    """Make a trial run, with the hooks that Triton's tuner calls around a run and after the last.
 
-    Its launch and accesses are not those of the call; what it leaves in memory is.
+    Its launch and accesses are not recorded as the call's; its changes of memory remain.
     """
     trace, launches = session.trace, list(session.run.launches)
     given = {**kwargs, **config.all_kwargs()}
@@ -445,7 +445,7 @@ def _innermost(tuner: Any) -> Any:
 
 
 def _prune(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The configurations that the kernel's own pruning leaves for these arguments."""
+    """Return the configurations that the kernel's own pruning leaves for these arguments."""
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     pruned = list(tuner.prune_configs(kwargs))
     if not pruned:

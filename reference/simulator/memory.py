@@ -1,4 +1,4 @@
-"""Memory: storages, the operands that live in them, and which addresses belong to each."""
+"""Memory: storages, the operands that live in them, and the addresses of each."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class Storage:
         return self.start + self.data.size
 
     def typed(self, dtype: np.dtype) -> np.ndarray:
-        """The storage as a flat array of `dtype` (trailing bytes are left off)."""
+        """Return the storage as a flat array of `dtype`, without trailing bytes."""
         n = self.data.size // dtype.itemsize
         return self.data[: n * dtype.itemsize].view(dtype)
 
     def undefined_elements(self, size: int) -> np.ndarray | None:
-        """For each element a number, nonzero if any of its bytes is undefined, as a view.
+        """Return a number for each element, nonzero if any of its bytes is undefined, as a view.
 
-        None while everything is defined.
+        Returns None while everything is defined.
         """
         if self.undefined is None:
             return None
@@ -78,14 +78,14 @@ class Storage:
         return self.undefined[: n * size].view(f"u{size}")
 
     def elements_of(self, flags: np.ndarray, view: StridedView) -> np.ndarray:
-        """The flags, one a byte of the storage, of a view's elements: (*view.shape, itemsize)."""
+        """Return the flags, one a byte of the storage, of a view: (*view.shape, itemsize)."""
         size = view.itemsize
         strides = (*(s * size for s in view.strides), 1)
         first = flags[view.start - self.start :]
         return np.lib.stride_tricks.as_strided(first, (*view.shape, size), strides)
 
     def ledger(self, kind: str, size: int) -> Ledger:
-        """The ledger of `kind` ("owners", "readers") for elements of `size` bytes."""
+        """Return the ledger of `kind` ("owners", "readers") for elements of `size` bytes."""
         ledgers: dict[int, Ledger] = getattr(self, kind)
         if size not in ledgers:
             ledgers[size] = Ledger(self.data.size // size)
@@ -102,8 +102,8 @@ class Ledger:
     def __getitem__(self, index: np.ndarray) -> np.ndarray:
         if self.dense is not None:
             return self.dense[index]
-        found = [self.sparse.get(i, -1) for i in index.ravel().tolist()]
-        return np.array(found, dtype=np.int64).reshape(index.shape)
+        ids = [self.sparse.get(i, -1) for i in index.ravel().tolist()]
+        return np.array(ids, dtype=np.int64).reshape(index.shape)
 
     def __setitem__(self, index: np.ndarray, programs: np.ndarray) -> None:
         if self.dense is not None:
@@ -136,23 +136,24 @@ class Region:
                 lanes[...] = True
 
     def contains(self, index: np.ndarray) -> np.ndarray:
-        """Whether each element index (of the storage) belongs to the region."""
+        """Return a mask of the element indices (of the storage) that belong to the region."""
         inside = (index >= self.low) & (index < self.high)
         if self.dense or not inside.any():
             return inside
         if self.map is not None:
             return inside & self.map[np.where(inside, index - self.low, 0)]
-        found = np.zeros(index.shape, dtype=np.bool_)
+        member = np.zeros(index.shape, dtype=np.bool_)
         for start, view in zip(self._starts, self.views, strict=True):
-            found |= _in_strided(index - start, view)
-        return inside & found
+            member |= _in_strided(index - start, view)
+        return inside & member
 
 
 def _in_strided(offset: np.ndarray, view: StridedView) -> np.ndarray:
-    """Whether offsets from a view's first element are elements of it, by dividing the strides out.
+    """Return a mask of the offsets that are elements of a view, by dividing the strides out.
 
-    Exact where no two indices of the view alias (each stride exceeds the span of the smaller
-    ones); a huge view whose indices alias is treated as every element between first and last.
+    Offsets count from the view's first element. Exact if no two indices of the view alias (each
+    stride exceeds the span of the smaller ones); a huge view whose indices alias is treated as
+    every element between first and last.
     """
     inside = (offset >= 0) & (offset < view.span)
     axes = sorted(
@@ -190,9 +191,9 @@ class Argument:
         return self.word or self.name
 
     def region(self, size: int) -> Region:
-        """What may be touched through this operand with elements of `size` bytes."""
+        """Return what may be accessed through this operand with elements of `size` bytes."""
         if size not in self._regions:
-            # what the caller named is judged by the caller's views, whatever the wrapper passes
+            # a tensor of the caller is checked by the caller's views, whatever the wrapper passes
             views = self.storage.views or [self.view]
             if self.storage.private:
                 n = self.storage.data.size // size
@@ -206,7 +207,7 @@ class Argument:
 
 
 def _recut(view: StridedView, size: int) -> StridedView:
-    """A view as elements of another size: exact for dense rows, else the whole span."""
+    """Return a view as elements of another size: exact for dense rows, else the whole span."""
     span = view.span * view.itemsize // size
     return StridedView(view.start, size, (span,), (1,))
 
@@ -219,7 +220,7 @@ class AddressSpace:
         self._empty: dict[int, Storage] = {}
 
     def storage_of(self, tensor: Any) -> Storage:
-        """The storage of a torch tensor, registered when first seen."""
+        """Return the storage of a torch tensor, registered when first seen."""
         untyped = tensor.untyped_storage()
         start, nbytes = untyped.data_ptr(), untyped.nbytes()
         if not nbytes:  # it has no address: identified by torch's own object
@@ -227,16 +228,16 @@ class AddressSpace:
             if key not in self._empty:
                 self._empty[key] = Storage(0, np.zeros(0, np.uint8), keep=untyped)
             return self._empty[key]
-        found = self.at(start)
-        if found is not None and found.start == start:
-            return found
+        existing = self.at(start)
+        if existing is not None and existing.start == start:
+            return existing
         data = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(start))
         storage = Storage(start, data, keep=untyped)
         insort(self._storages, storage, key=attrgetter("start"))
         return storage
 
     def undefined_in(self, tensor: Any) -> np.ndarray | None:
-        """Which elements of a tensor are undefined, None if none is."""
+        """Return a mask of the undefined elements of a tensor, or None if there are none."""
         storage = self.storage_of(tensor)
         if storage.undefined is None or not storage.undefined.any() or not tensor.numel():
             return None
@@ -244,32 +245,32 @@ class AddressSpace:
         return np.asarray(flags) if flags.any() else None
 
     def at(self, address: int) -> Storage | None:
-        """The storage that holds the byte at `address`, None if no known one does."""
-        place = bisect_right(self._storages, address, key=attrgetter("start")) - 1
-        if place >= 0 and address < self._storages[place].end:
-            return self._storages[place]
+        """Return the storage that holds the byte at `address`, or None if no known one does."""
+        index = bisect_right(self._storages, address, key=attrgetter("start")) - 1
+        if index >= 0 and address < self._storages[index].end:
+            return self._storages[index]
         return None
 
     def split(self, addresses: np.ndarray) -> list[tuple[Storage | None, np.ndarray]]:
         """Group addresses by the storage that holds them: (storage or None, lanes) pairs."""
         starts = np.array([s.start for s in self._storages], dtype=np.int64)
         ends = np.array([s.end for s in self._storages], dtype=np.int64)
-        place = np.searchsorted(starts, addresses, side="right") - 1
-        known = (place >= 0) & (addresses < ends[place.clip(0)]) if len(starts) else place >= 0
-        place = np.where(known, place, -1)
+        index = np.searchsorted(starts, addresses, side="right") - 1
+        known = (index >= 0) & (addresses < ends[index.clip(0)]) if len(starts) else index >= 0
+        index = np.where(known, index, -1)
         return [
-            (self._storages[i] if i >= 0 else None, place == i) for i in np.unique(place).tolist()
+            (self._storages[i] if i >= 0 else None, index == i) for i in np.unique(index).tolist()
         ]
 
     def new_launch(self) -> None:
-        """Forget who stored what: a later launch may store again."""
+        """Clear the ledgers: a later launch may store again."""
         for storage in self._storages:
             storage.owners.clear()
             storage.readers.clear()
 
 
 def element_dtype(tensor: Any) -> Dtype:
-    """The type of a torch tensor's elements. Raises TypeError for one without (complex)."""
+    """Return the type of a tensor's elements. Raises TypeError if it has none (complex)."""
     try:
         return DTYPES[TORCH[str(tensor.dtype)]]
     except KeyError:
@@ -277,14 +278,14 @@ def element_dtype(tensor: Any) -> Dtype:
 
 
 def view_of(tensor: Any) -> StridedView:
-    """The strided view that a torch tensor is."""
+    """Return the strided view of a torch tensor."""
     return StridedView(
         tensor.data_ptr(), tensor.element_size(), tuple(tensor.shape), tuple(tensor.stride())
     )
 
 
 def uninitialised_value(dtype: Dtype, kind: str) -> np.ndarray:
-    """What an undefined lane of `dtype` holds, as a zero-dimensional array.
+    """Return the value of an undefined lane of `dtype`, as a zero-dimensional array.
 
     `kind`: "nan" (integers: a large odd pattern), "ones" (bytes 0xFF), "zero", "large" (finite).
     """

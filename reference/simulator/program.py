@@ -14,7 +14,7 @@ from gemmproof.reference.simulator.value import Value, union
 from gemmproof.reference.ttir import I1, I64, Dtype, Op, Type
 
 # -- program -------------------------------------------------------------------------------------
-LONG, FEW = 64, 2  # turns of a loop of a sampled call: more are left out but for these at each end
+LONG, FEW = 64, 2  # turns of a loop of a sampled call: of more than LONG, FEW at each end run
 
 Env = list[Any]
 Moves = tuple[tuple[int, int], ...]  # (to, from), simultaneous
@@ -23,11 +23,11 @@ Step = tuple[Callable[[Env], None], "Where | None", tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exit:
-    """How a block ends: `edges` out of it, each a block and the moves on the way there.
+    """The end of a block: `edges` out of it, each a block and the moves on the way there.
 
-    `kind` is "jump"; "branch", each program as the condition in `uses` says, the edge for true
-    first; or "end", with a region's results in `uses`. `spins`: backwards, in a loop that may wait
-    for other programs. `polls`: it only reads, so reading again is of no use before memory changes.
+    `kind` is "jump"; "branch", each program by the condition in `uses`, the edge for true first; or
+    "end", with a region's results in `uses`. `spins`: backwards, in a loop that may wait for other
+    programs. `polls`: it only reads, so reading again is useless before memory changes.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Exit:
 
 @dataclass(slots=True)
 class BasicBlock:
-    """Steps, how the block ends, and the slots that are alive where it begins."""
+    """Steps, the end of the block, and the slots that are alive at its start."""
 
     steps: list[Step]
     end: Exit
@@ -52,7 +52,7 @@ class Program:
     """A prepared kernel or region.
 
     `template` is an environment that holds the constants, `args` the slots of its arguments.
-    `asks_place`: it asks where in the grid it runs, so that no two programs are alike.
+    `asks_place`: it reads its position in the grid, so that no two programs are alike.
     `may_contract`: a compiler may fuse a product and a sum of it.
     """
 
@@ -65,7 +65,7 @@ class Program:
     may_contract: bool = False
 
     def enter(self, values: list[Any]) -> Env:
-        """The environment in which it starts with these arguments."""
+        """Return the initial environment for these arguments."""
         env = list(self.template)
         for slot, value in zip(self.args, values, strict=True):
             env[slot] = value
@@ -73,10 +73,9 @@ class Program:
 
 
 def start_count(low: Value, high: Value, step: Value, unsigned: bool) -> tuple[Value, ...]:
-    """First index, step, turns in all and turns done of `for index in range(low, high, step)`.
+    """Return first index, step, turns in all and turns done of `for _ in range(low, high, step)`.
 
-    They are int64 scalars. Raises KernelError for a step that is not positive while there are
-    turns to take.
+    They are int64 scalars. Raises KernelError for a step that is not positive if there are turns.
     """
     first, last, pace = (_scalars(x, unsigned) for x in (low, high, step))
     some = first < last
@@ -90,7 +89,7 @@ def start_count(low: Value, high: Value, step: Value, unsigned: bool) -> tuple[V
 def count_turn(
     dtype: Dtype, first: Value, step: Value, turns: Value, done: Value
 ) -> tuple[Value, Value, Value]:
-    """Whether there is another turn, its index, and the turns done after it."""
+    """Return whether there is another turn, its index, and the turns done after it."""
     wide = first.data + done.data * step.data
     data = wide.astype(dtype.numpy)
     index = Value(data, dtype, None, wide if (wide != data).any() else None)
@@ -100,25 +99,25 @@ def count_turn(
 
 
 def leap(turns: Value, done: Value) -> tuple[Value, Value]:
-    """The turns done of a long loop, at its head, once all but the last are left out; how many are.
+    """Skip turns of a long loop, at its head: return the turns done then, and the turns skipped.
 
-    The first FEW turns and the last FEW are taken.
+    The first FEW turns and the last FEW are run.
     """
     far = (done.data == FEW) & (turns.data > LONG)
     after = np.where(far, turns.data - FEW, done.data)
     return Value(after, I64), Value(after - done.data, I64)
 
 
-def carry_over(steps: tuple[bool | None, ...], left_out: Value, *values: Value) -> Any:
-    """What a loop carries after turns that were left out; a single value as it is.
+def carry_over(steps: tuple[bool | None, ...], skipped: Value, *values: Value) -> Any:
+    """Return the carried values of a loop after skipped turns; a single value without a tuple.
 
-    `steps` says of each carried value whether every turn adds a step to it, which then stands among
-    `values` behind those carried; None where no turn changes it. Any other is unknown.
+    `steps` is True for each carried value to which every turn adds a step, which then follows the
+    carried ones in `values`; None if no turn changes it. Any other becomes unknown.
     """
     carried, added = values[: len(steps)], iter(values[len(steps) :])
-    if left_out.data.any():
+    if skipped.data.any():
         carried = tuple(
-            x if step is None else _carry(x, left_out.data, next(added) if step else None)
+            x if step is None else _carry(x, skipped.data, next(added) if step else None)
             for x, step in zip(carried, steps, strict=True)
         )
     return carried[0] if len(carried) == 1 else carried
@@ -147,8 +146,7 @@ def _scalars(x: Value, unsigned: bool) -> np.ndarray:
 # -- drafts of a program -------------------------------------------------------------------------
 @dataclass(slots=True, eq=False)
 class Instr:
-    """An operation on slots: `compute` takes the values of `sources` and gives those of
-    `results`."""
+    """An operation on slots: `compute` maps the values of `sources` to those of `results`."""
 
     op: Op
     compute: Callable[..., Any]
@@ -168,7 +166,7 @@ class Draft:
 
 @dataclass(slots=True)
 class Scope:
-    """What has been computed on every path to here: (operation, operands) -> results."""
+    """The operations computed on every path to here: (operation, operands) -> results."""
 
     known: dict[Any, tuple[int, ...]] = field(default_factory=dict)
     outer: Scope | None = None
@@ -191,9 +189,9 @@ class Frame:
     slots: dict[str, int] = field(default_factory=dict)
 
     def find(self, names: Iterable[str]) -> tuple[int, ...]:
-        """The slots of these values."""
+        """Return the slots of these values."""
         return tuple(self.slots[name] for name in names)
 
     def moves(self, names: Iterable[str], to: Iterable[int]) -> Moves:
-        """The moves of these values to other slots."""
+        """Return the moves of these values to other slots."""
         return tuple(zip(to, self.find(names), strict=True))

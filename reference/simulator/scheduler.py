@@ -24,13 +24,13 @@ from gemmproof.reference.work import METER
 
 # -- sampled programs ----------------------------------------------------------------------------
 LARGE = 2**24  # elements; a tensor of more is address space
-KINDS = ("out_of_bounds", "wrapped_offset")  # of events that a program shows by itself
+KINDS = ("out_of_bounds", "wrapped_offset")  # of events that a single program shows
 MOST_PROGRAMS = 24  # of a launch, where it has more
 _READERS = ("cpu", "tolist", "numpy", "__array__", "__dlpack__")  # torch hides their reads
 
 
 def pick_programs(grid: tuple[int, int, int]) -> np.ndarray:
-    """The linear ids of the programs that run: at the ends of every axis, the last, some between.
+    """Return the linear ids of the programs that run: at the ends of every axis, the last, others.
 
     Wherever a scheduler puts the far end of c, one of them works there or near it.
     """
@@ -45,7 +45,7 @@ def pick_programs(grid: tuple[int, int, int]) -> np.ndarray:
 
 
 class HostReads(TorchFunctionMode):
-    """Ends a sampled call where the wrapper reads what launches may have written."""
+    """Ends a sampled call when the wrapper reads what launches may have written."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -58,14 +58,14 @@ class HostReads(TorchFunctionMode):
 
 
 def perform(session: Session, func: Any, args: Any, kwargs: Any) -> Any:
-    """What a torch operator gives in a sampled call: large tensors have a shape and no elements.
+    """Run a torch operator in a sampled call: large tensors have a shape and no elements.
 
-    Raises Enough for a number, or for a shape, that depends on elements, and for what is large and
-    has no shape here. (torch's own functions of shapes take seconds to load.)
+    Raises Enough for a number, or for a shape, that depends on elements, and for a large result
+    whose shape is not known here. (torch's own functions of shapes take seconds to load.)
     """
     schema = func._schema
-    given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-    large = any(x.numel() > LARGE for x in given)
+    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    large = any(x.numel() > LARGE for x in tensors)
     if schema.is_mutable:
         if not large:
             return func(*args, **kwargs)
@@ -75,7 +75,7 @@ def perform(session: Session, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)  # a view
     if (large or session.partial) and _DEPENDS & set(func.tags):
         raise Enough
-    if large or _bound_result(schema.name, args, given) > LARGE:
+    if large or _bound_result(schema.name, args, tensors) > LARGE:
         session.partial |= large
         return _shape_result(schema.name, func, args, kwargs)
     return func(*args, **kwargs)
@@ -90,25 +90,25 @@ _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 
 
 def _written(schema: Any, args: Any, kwargs: Any) -> Any:
-    """What an operator that writes to a large tensor returns: that tensor, as it was."""
+    """Return the result of an operator that writes to a large tensor: that tensor, unchanged."""
     named = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
     targets = (a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
     written = tuple(named[name] for name in targets)
     return written[0] if len(schema.returns) == 1 else written if schema.returns else None
 
 
-def _bound_result(name: str, args: Any, given: list[torch.Tensor]) -> int:
-    """How many elements a result has at most, as far as sizes among the arguments tell."""
-    most = max((x.numel() for x in given), default=1)
+def _bound_result(name: str, args: Any, tensors: list[torch.Tensor]) -> int:
+    """Return a limit on the number of elements of a result, from sizes among the arguments."""
+    most = max((x.numel() for x in tensors), default=1)
     if name.removeprefix("aten::") in _PRODUCTS:
-        *_, a, b = given
+        *_, a, b = tensors
         return math.prod(a.shape[:-1]) * b.shape[-1]
     with suppress(ValueError):
-        most = max(most, math.prod(np.broadcast_shapes(*(x.shape for x in given))))
+        most = max(most, math.prod(np.broadcast_shapes(*(x.shape for x in tensors))))
     for x in args:
         if isinstance(x, list | tuple) and x and all(isinstance(n, int) for n in x):
             count = math.prod(max(abs(n), 1) for n in x)
-        elif isinstance(x, int | float) and (not given or "repeat" in name):
+        elif isinstance(x, int | float) and (not tensors or "repeat" in name):
             count = int(abs(x))
         else:
             continue
@@ -117,7 +117,7 @@ def _bound_result(name: str, args: Any, given: list[torch.Tensor]) -> int:
 
 
 def _shape_result(name: str, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
-    """A large result of torch: a new tensor, a copy, or sums along axes."""
+    """Return a large result of torch: a new tensor, a copy, or sums along axes."""
     name = name.removeprefix("aten::")
     if name in _MADE:
         return _reserve(func(*args, **{**kwargs, "device": "meta"}))
@@ -137,13 +137,13 @@ def _shape_result(name: str, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
 
 
 def _reserve(shape: torch.Tensor) -> torch.Tensor:
-    """A tensor of this shape in memory of its own, of which nothing is committed."""
+    """Return a tensor of this shape in newly reserved memory, of which nothing is committed."""
     nbytes = max(shape.untyped_storage().nbytes(), shape.element_size())
     try:
         memory = reserve(nbytes)
     except (OSError, OverflowError):
-        words = f"this machine cannot reserve {nbytes:,} bytes of addresses"
-        raise Exhausted(words, calling_line()) from None
+        reason = f"this machine cannot reserve {nbytes:,} bytes of addresses"
+        raise Exhausted(reason, calling_line()) from None
     flat = torch.frombuffer(memory, dtype=torch.uint8).view(shape.dtype)
     return torch.as_strided(flat, shape.shape, shape.stride())
 
@@ -152,14 +152,14 @@ def _reserve(shape: torch.Tensor) -> torch.Tensor:
 MOST_WIDTH = 1 << 16  # programs of a group
 
 # Iterations of a loop that a group may take, while memory does not change, before it yields: only
-# retrying with more tells a long loop from one that waits for another program.
+# retrying with more distinguishes a long loop from one that waits for another program.
 FIRST_PATIENCE = 64
 MOST_PATIENCE = FIRST_PATIENCE * 8**5
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Programs (linear ids, ascending) at one place: a block, a step in it, and their values."""
+    """Programs (linear ids, ascending) at one position: block, step in it, and their values."""
 
     programs: np.ndarray
     env: Env
@@ -171,7 +171,7 @@ class Group:
     still: bool = False  # the last iteration changed nothing: only other programs can end it
 
     def select(self, rows: np.ndarray) -> Group:
-        """Some of the programs, at the same place."""
+        """Return some of the programs, at the same position."""
         env = [x if x is None else x.select(rows) for x in self.env]
         return Group(self.programs[rows], env, self.block, self.step)
 
@@ -200,7 +200,7 @@ class Scheduler:
     def wake(self) -> None:
         """Retry the waiting groups: with more patience unless memory changed.
 
-        Raises LimitExceeded where nothing else can change what they wait for.
+        Raises LimitExceeded if nothing else can change what they wait for.
         """
         if all(g.changes == self.context.changes for g in self.waiting):
             self.patience *= 8
@@ -216,20 +216,20 @@ class Scheduler:
 
     # -- groups ----------------------------------------------------------------------------------
     def _take(self) -> Group:
-        """The group that is furthest behind, joined by those at the same place."""
+        """Return the group that is furthest behind, joined by those at the same position."""
         if len(self.ready) == 1:
             return self.ready.pop()
-        place = min((g.block, g.step) for g in self.ready)
-        taken, rest, width = [], [], 0
+        position = min((g.block, g.step) for g in self.ready)
+        selected, rest, width = [], [], 0
         for group in self.ready:
             fits = width == 0 or width + len(group.programs) <= self.limit
-            if (group.block, group.step) == place and fits and (width == 0 or not group.step):
-                taken.append(group)
+            if (group.block, group.step) == position and fits and (width == 0 or not group.step):
+                selected.append(group)
                 width += len(group.programs)
             else:
                 rest.append(group)
         self.ready = rest
-        return taken[0] if len(taken) == 1 else self._join(taken)
+        return selected[0] if len(selected) == 1 else self._join(selected)
 
     def _join(self, groups: list[Group]) -> Group:
         programs = np.concatenate([g.programs for g in groups])
@@ -294,7 +294,7 @@ class Scheduler:
         self.ready += [group.select(rows[:half]), group.select(rows[half:])]
 
     def _branch(self, group: Group, end: Exit) -> list[Group] | None:
-        """Take a branch; returns the two groups where programs diverge, else None."""
+        """Take a branch; return the two groups if programs diverge, else None."""
         value = group.env[end.uses[0]]
         check_defined(value, "a branch")
         if value.loaded:
@@ -313,7 +313,7 @@ class Scheduler:
         return parts
 
     def _count_spin(self, group: Group, polls: bool = False) -> bool:
-        """Count an iteration of a loop that may wait; returns whether the group waits now."""
+        """Count an iteration of a loop that may wait; return whether the group waits now."""
         self.context.session.progress.turn(self.context.where)
         contexts.check_time()
         if group.changes != self.context.changes:
@@ -334,9 +334,9 @@ class Scheduler:
 
 
 def run_block(block: BasicBlock, group: Group, context: Context) -> None:
-    """Run a block's steps from the group's own on; where one raises, the group stays at it."""
+    """Run a block's steps from the group's own on; if one raises, the group stays at it."""
     env = group.env
-    METER.values += 1  # a store makes none
+    METER.values += 1  # a store creates none
     for run, where, dead in block.steps[group.step :] if group.step else block.steps:
         context.where = where
         run(env)
@@ -346,7 +346,7 @@ def run_block(block: BasicBlock, group: Group, context: Context) -> None:
 
 
 def _same_state(x: tuple[int, list[Any]], y: tuple[int, list[Any]]) -> bool:
-    """Whether two iterations saw the same clock and carried the same values."""
+    """Return whether two iterations saw the same clock and carried the same values."""
     return x[0] == y[0] and all(v is w or is_same(v, w) for v, w in zip(x[1], y[1], strict=True))
 
 
@@ -376,8 +376,8 @@ FIRST_WIDTH = 256
 def run_grid(program: Program, context: Context, args: list[Any]) -> None:
     """Run a kernel for every program of the context's grid, x fastest, in ascending order.
 
-    Of a sampled call some of them run. Raises Unsupported, LimitExceeded for what never ends,
-    Exhausted where time or memory ran out.
+    In a sampled call only some run. Raises Unsupported, LimitExceeded for a kernel that never ends,
+    Exhausted if time or memory ran out.
     """
     x, y, z = context.grid
     chosen = pick_programs(context.grid) if context.session.sampled else None
@@ -402,25 +402,24 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
     except SimulatorError:
         raise
     except MemoryError:
-        words = "this machine has no memory left to simulate this line"
-        raise Exhausted(f"{context.kernel}: {words}", context.where) from None
+        reason = "this machine has no memory left to simulate this line"
+        raise Exhausted(f"{context.kernel}: {reason}", context.where) from None
     except Exception as error:
-        words = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise Unsupported(
-            f"the tile simulator failed here, please report it: {words[:300]}", context.where
+            f"the tile simulator failed here, please report it: {reason[:300]}", context.where
         ) from error
     finally:
         contexts.enter(before)
-    # where programs wait or use atomics, a branch on loaded data may order them; whether it does is
-    # not proved
+    # if programs wait or use atomics, a branch on loaded data may order them; that is not proved
     if context.ordered and (context.awaited or context.atomics):
         context.sightings = [s for s in context.sightings if s.kind != "race"]
 
 
 def run_region(program: Program, values: list[Any], rows: int, lanes: int) -> list[Any]:
-    """Run a region over `lanes` lanes at once, each as a program of its own.
+    """Run a region over `lanes` lanes at once, each as a separate program.
 
-    They are those of `rows` programs in turn, or of every program where that is 1.
+    They are those of `rows` programs in turn, or of every program if that is 1.
     """
     context = contexts.current()
     programs, where, seen = context.programs, context.where, len(context.sightings)
@@ -434,8 +433,8 @@ def run_region(program: Program, values: list[Any], rows: int, lanes: int) -> li
     finally:
         context.programs, context.where = programs, where
     if rows == 1:
-        for sighting in context.sightings[seen:]:
-            sighting.programs = programs
+        for violation in context.sightings[seen:]:
+            violation.programs = programs
     groups = scheduler.done
     sizes = [len(g.programs) for g in groups]
     order = np.argsort(np.concatenate([g.programs for g in groups]))

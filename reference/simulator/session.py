@@ -40,18 +40,18 @@ _CALLS_WRAPPERS = "simulator.call.run"  # the function of ours below the wrapper
 
 
 class Enough(BaseException):
-    """A sampled call has shown what it can show.
+    """Raised when a sampled call can show no more.
 
-    No Exception, because a wrapper that catches those would go on without what it asked for.
+    Not an Exception, because a wrapper that catches those would go on without its value.
     """
 
 
 class Progress:
-    """How far one call of a wrapper got in its `seconds`, which are counted.
+    """The progress of one call of a wrapper within its `seconds`, which are counted.
 
-    `turned` is when a `while` of a kernel last took a turn, and where; `launched` when one of the
-    wrapper last launched. `moved` is when an element was touched for the first time since
-    half-time.
+    `turned` is the time and line of the last turn of a `while` in a kernel, `launched` those of the
+    last launch in a `while` of the wrapper. `moved` is the last time that an element was accessed
+    for the first time since half-time.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -64,11 +64,11 @@ class Progress:
 
     @property
     def notes(self) -> bool:
-        """Whether accesses are noted: a long call's are, from half-time on."""
+        """True if accesses are recorded: those of a long call, from half-time on."""
         return self._seen is not None
 
     def check(self, kernel: str, where: Where | None) -> None:
-        """Called at every turn of every loop, and between programs. Raises what `end` gives."""
+        """Check the time, at every turn of every loop and between programs. Raises `end(...)`."""
         now = counted_seconds()
         Heartbeat.give()
         if self._seen is None and now - self.began > self.seconds / 2:
@@ -77,17 +77,17 @@ class Progress:
             raise self.end(kernel, where)
 
     def turn(self, where: Where | None) -> None:
-        """A `while` of a kernel takes a turn."""
+        """Record a turn of a `while` in a kernel."""
         self.turned = counted_seconds(), where
 
     def launch(self) -> None:
-        """The wrapper launches a kernel."""
+        """Record a launch by the wrapper."""
         METER.launches += 1
         if self.notes and _launches_in_while():
             self.launched = counted_seconds(), calling_line()
 
     def touch(self, kind: str, storage: Any, first: np.ndarray) -> None:
-        """Note accesses of elements of a storage, by the place of their first byte."""
+        """Record accesses of elements of a storage, by the offset of their first byte."""
         assert self._seen is not None
         inside = first[(first >= 0) & (first < storage.data.size)]
         key = (kind == "load", storage)
@@ -99,22 +99,22 @@ class Progress:
             self.moved = counted_seconds()
 
     def end(self, kernel: str, where: Where | None) -> SimulatorError:
-        """The error for a call whose time is over."""
+        """Return the error for a call whose time is over."""
         last_quarter = self.began + self.seconds * 0.75
         allowed = f"after {self.seconds:.3g} s of counted work"
         loops = (at for turned, at in (self.launched, self.turned) if turned >= last_quarter)
         if self.moved < last_quarter and (loop := next(loops, None)):
-            words = f"{kernel}: a loop without end: {allowed} it touched no element that it had not"
-            return LimitExceeded(f"{words} touched before", loop)
-        words = f"{kernel} was still advancing {allowed} on the tile simulator"
-        return Exhausted(f"{words}, which is slower than a GPU", where)
+            text = f"{kernel}: a loop without end: {allowed} it touched no element that it had not"
+            return LimitExceeded(f"{text} touched before", loop)
+        text = f"{kernel} was still advancing {allowed} on the tile simulator"
+        return Exhausted(f"{text}, which is slower than a GPU", where)
 
 
 class Brief(Progress):
-    """The time of a sampled call: what its launches did not show when it is over stays unknown."""
+    """The time limit of a sampled call: what its launches did not show by then stays unknown."""
 
     def check(self, kernel: str, where: Where | None) -> None:
-        """Called at every turn of every loop, and between programs. Raises Enough."""
+        """Check the time, at every turn of every loop and between programs. Raises Enough."""
         now = counted_seconds()
         self.seconds -= now - self.began
         self.began = now
@@ -122,27 +122,27 @@ class Brief(Progress):
             raise Enough
 
     def turn(self, where: Where | None) -> None:
-        """Whether a loop ends is not asked."""
+        """Do nothing: a sampled call does not check that loops end."""
 
     def launch(self) -> None:
-        """Between launches no time counts: Triton's frontend may have run."""
+        """Restart the clock: Triton's frontend may have run since the last launch."""
         self.began = counted_seconds()
 
 
 def _launches_in_while() -> bool:
-    """Whether a line of the wrapper that is being executed stands in a `while` statement."""
+    """Return whether the wrapper is executing a line within a `while` statement."""
     for frame, line in walk_stack(sys._getframe(1)):
         name = frame.f_code.co_filename
         function = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}"
         if function.endswith(_CALLS_WRAPPERS):
             return False
-        if owner(name) != "library" and _stands_in_while(name, line):
+        if owner(name) != "library" and _is_in_while(name, line):
             return True
     return False
 
 
 @lru_cache
-def _stands_in_while(filename: str, line: int) -> bool:
+def _is_in_while(filename: str, line: int) -> bool:
     try:
         tree = ast.parse("".join(linecache.getlines(filename)))
     except SyntaxError:
@@ -154,16 +154,16 @@ def _stands_in_while(filename: str, line: int) -> bool:
 # -- session -------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Session:
-    """One call of a wrapper. `names` are the tensors that faults have by name ("a", "b"), `words`
-    what messages call them, where that is something else, `axes` the problem's names for the
-    dimensions of those that are not a, b or c.
+    """One call of a wrapper. `names` are the tensors by the names that faults use ("a", "b"),
+    `words` their names in messages, if different, `axes` the problem's names for the dimensions of
+    tensors other than a, b and c.
 
-    `fill` is what uninitialised memory holds, `config` the autotune configuration (modulo
-    how many there are), `trace` a list that collects every access, or None. `seconds` is the time
-    limit (counted, see progress.py), `target` the GPU whose dots are imitated, None for exact IEEE
-    dots, `configs` how many configurations the running kernel has, which its tuner left of those
-    `written`, `tries` whether tuners make trial runs first. `sampled`: some programs of each launch
-    run (sampled.py), and `partial`: what one stored, or an operator of torch gave, is not known.
+    `fill` is the content of uninitialised memory, `config` the autotune configuration (modulo
+    their number), `trace` a list that collects every access, or None. `seconds` is the time limit
+    (counted, see Progress), `target` the GPU whose dots are imitated, None for exact IEEE dots,
+    `configs` the number of configurations of the running kernel that its tuner left of those
+    `written`, `tries` True if tuners make trial runs first. `sampled`: some programs of each launch
+    run (scheduler.py), and `partial`: the results of stores or of torch's operators are unknown.
     """
 
     names: dict[str, Any]
@@ -195,7 +195,7 @@ class Session:
             self._known.setdefault(storage, (name, view))
 
     def operand(self, parameter: str, tensor: Any) -> Argument:
-        """A kernel's argument as an operand, named as the caller knows it."""
+        """Return a kernel's argument as an operand, by the caller's name for it."""
         storage, view = self.memory.storage_of(tensor), view_of(tensor)
         name, known = self._known.get(storage, (parameter, view))
         own = name if storage in self._known else ""
@@ -206,18 +206,18 @@ class Session:
         return operand
 
     def knows(self, storage: Storage) -> bool:
-        """Whether memory holds what it holds in a whole call: always, unless some programs run."""
+        """Return whether memory is as in a whole call: always, unless only some programs run."""
         return not self.sampled or (storage in self._known and storage.data.size <= MOST_FILLED)
 
     def storage_name(self, storage: Storage) -> str | None:
-        """What the caller calls the tensor in a storage, None if it named none there."""
+        """Return the caller's name for the tensor in a storage, or None if it has none."""
         return self._known[storage][0] if storage in self._known else None
 
 
 def match_axes(view: StridedView, known: StridedView, axes: tuple[str, ...]) -> tuple[str, ...]:
-    """The problem's names for a view's dimensions, matched by length and stride with a known view.
+    """Name a view's dimensions as the problem does, by length and stride of a known view.
 
-    `axes` are those of the known view. Numbers where the match is ambiguous.
+    `axes` are those of the known view. Returns numbers if the match is ambiguous.
     """
     dims, own = (list(zip(v.shape, v.strides, strict=True)) for v in (view, known))
     if dims == own:
@@ -228,11 +228,11 @@ def match_axes(view: StridedView, known: StridedView, axes: tuple[str, ...]) -> 
 
 
 def axes_of(name: str, ndim: int) -> tuple[str, ...]:
-    """The problem's names for the dimensions of a, b and c; numbers for any other tensor."""
-    words = {"a": ("M", "K"), "b": ("K", "N"), "c": ("M", "N")}.get(name)
-    if words is None or ndim not in (2, 3):
+    """Return the problem's names for the dimensions of a, b and c; numbers for other tensors."""
+    names = {"a": ("M", "K"), "b": ("K", "N"), "c": ("M", "N")}.get(name)
+    if names is None or ndim not in (2, 3):
         return tuple(map(str, range(ndim)))
-    return words if ndim == 2 else ("batch", *words)
+    return names if ndim == 2 else ("batch", *names)
 
 
 # -- context of a program ------------------------------------------------------------------------
@@ -242,9 +242,9 @@ VALUE_BYTES = 1 << 27
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where undefined lanes come from: what happened, on which line, to which operand and axis.
+    """An origin of undefined lanes: what happened, on which line, to which operand and axis.
 
-    `kind` is the fault it makes when such a lane reaches a result: "undefined_stored", or
+    `kind` is the fault that is reported if such a lane reaches a result: "undefined_stored", or
     "false_hint" for lanes that a hint misdescribes (they are computed, but may be anything).
     """
 
@@ -281,7 +281,7 @@ class Context:
     atomics: bool = False
     rounds: set[str] = field(default_factory=set)
     ordered: bool = False
-    awaited: bool = False  # whether a loop depends on what it loaded
+    awaited: bool = False  # a loop depends on what it loaded
     changes: int = 0
     ticks: int = 0
     shared: dict[Any, Any] = field(default_factory=dict)
@@ -292,14 +292,14 @@ _context: Context | None = None
 
 
 def current() -> Context:
-    """The running launch. Raises Unsupported outside of one."""
+    """Return the running launch. Raises Unsupported outside of one."""
     if _context is None:
         raise Unsupported("an operation was used outside of a kernel launch")
     return _context
 
 
 def enter(context: Context | None) -> Context | None:
-    """Make `context` the running one; returns the one before."""
+    """Make `context` the running one; return the previous one."""
     global _context
     before, _context = _context, context
     return before
@@ -312,24 +312,24 @@ def note_rounding(operation: str) -> None:
 
 
 def runs_on_nvidia() -> bool:
-    """Whether a launch runs, and not on an AMD GPU."""
+    """Return whether a launch runs, and not on an AMD GPU."""
     target = None if _context is None else _context.session.target
     return _context is not None and not (target and GPUS[target].is_amd)
 
 
 def has_copy_engine() -> bool:
-    """Whether descriptors are the copy engine's: on NVIDIA from Hopper on, and without a target."""
+    """Return whether descriptors are the copy engine's: NVIDIA from Hopper on, or no target."""
     target = None if _context is None else _context.session.target
     return target is None or (not GPUS[target].is_amd and GPUS[target].capability >= (9, 0))
 
 
 def where() -> Where | None:
-    """The line of the user's kernel that is running, None if there is none."""
+    """Return the line of the user's kernel that is running, or None if there is none."""
     return None if _context is None else _context.where
 
 
 def kernel_error(message: str) -> KernelError:
-    """The error for what cannot run, with the kernel's line."""
+    """Return an error of the kernel, with its line."""
     return KernelError(message, where())
 
 
@@ -346,7 +346,7 @@ def check_width(nbytes: int) -> None:
 
 
 def check_time() -> None:
-    """Called on every loop iteration. Raises LimitExceeded or Exhausted when the time is over."""
+    """Check the time, on every loop iteration. Raises LimitExceeded or Exhausted."""
     launch = current()
     launch.session.progress.check(launch.kernel, launch.where)
 
@@ -359,12 +359,12 @@ SHARED_HINT, SHARED = 6, 7
 def poison_bit(
     what: str, operand: Any = None, axis: int | None = None, kind: str = "undefined_stored"
 ) -> np.uint8:
-    """The poison bit of what happened on this line."""
+    """Return the poison bit of an event on this line."""
     return origin_bit(Origin(what, where(), operand, axis, kind))
 
 
 def origin_bit(origin: Origin) -> np.uint8:
-    """The poison bit of an origin: from the seventh on, false hints share one bit, others one."""
+    """Return an origin's poison bit: from the seventh on, false hints share one, others one."""
     origins = current().session.origins
     if origin not in origins:
         origins.append(origin)
@@ -377,14 +377,14 @@ def _index_of(origin: Origin, position: int) -> int:
 
 
 def origins_by_bit(session: Session) -> dict[int, Origin]:
-    """The first origin of each poison bit, by the bit's number."""
-    found: dict[int, Origin] = {}
+    """Return the first origin of each poison bit, by the bit's number."""
+    origins: dict[int, Origin] = {}
     for position, origin in enumerate(session.origins):
-        found.setdefault(_index_of(origin, position), origin)
-    return found
+        origins.setdefault(_index_of(origin, position), origin)
+    return origins
 
 
 def hint_bits() -> np.uint8:
-    """The poison bits whose origin is a false hint."""
-    found = origins_by_bit(current().session)
-    return np.uint8(sum(1 << i for i, origin in found.items() if origin.kind == "false_hint"))
+    """Return the poison bits whose origin is a false hint."""
+    origins = origins_by_bit(current().session)
+    return np.uint8(sum(1 << i for i, origin in origins.items() if origin.kind == "false_hint"))

@@ -20,10 +20,10 @@ class Value:
     """One value: `data` (programs or 1, *lanes), its scalar type, poison, exact, base.
 
     `base` is the operand that a pointer was derived from, None for an address of unknown origin.
-    `shared` holds the distinct blocks where programs loaded the same ones (shared_tiles.py).
-    `span` bounds the integers in `data` (low, high), where it is known without looking at them.
+    `shared` holds the distinct blocks if programs loaded the same ones (ops/dots.py).
+    `span` bounds the integers in `data` (low, high), if known without looking at them.
     `loaded` is the narrowest width in bits that the lanes had in memory (0: not from memory), less
-    than 0 where blocks were joined since.
+    than 0 if blocks were joined since.
     """
 
     __slots__ = ("base", "data", "dtype", "exact", "loaded", "poison", "shared", "span")
@@ -54,18 +54,18 @@ class Value:
         return f"{self.dtype}{list(self.data.shape[1:])}"
 
     def map(self, view: Callable[[np.ndarray], np.ndarray]) -> Value:
-        """The same value after a change of shape, applied to data and companions alike.
+        """Return the same value after a change of shape, applied to data and companions alike.
 
         `view` only moves or adds axes, so that an axis of length 1 still stands for all its lanes.
         """
         poison = None if self.poison is None else view(self.poison)
         exact = None if self.exact is None else view(self.exact)
-        made = Value(view(self.data), self.dtype, poison, exact, self.base, self.loaded)
-        made.span = self.span
-        return made
+        result = Value(view(self.data), self.dtype, poison, exact, self.base, self.loaded)
+        result.span = self.span
+        return result
 
     def spread(self, shape: Sequence[int]) -> Value:
-        """The same value with every lane of a block of `shape` present, without a copy."""
+        """Return the same value with every lane of a block of `shape`, without a copy."""
         shape = tuple(shape)
         parts = (self.data, self.poison, self.exact)
         if all(part is None or part.shape[1:] == shape for part in parts):
@@ -73,15 +73,15 @@ class Value:
         return self.map(lambda part: np.broadcast_to(part, (len(part), *shape)))
 
     def marks(self) -> np.ndarray:
-        """The poison, zero for all lanes where every lane is defined."""
+        """Return the poison, zero for all lanes if every lane is defined."""
         return np.zeros((1,) * self.data.ndim, np.uint8) if self.poison is None else self.poison
 
     def unbounded(self) -> np.ndarray:
-        """The integers or addresses as unbounded arithmetic has them."""
+        """Return the integers or addresses of unbounded arithmetic."""
         return self.data.astype(np.int64) if self.exact is None else self.exact
 
     def bounds(self) -> tuple[int, int]:
-        """The smallest and the largest integer in `data`, looked up once."""
+        """Return the smallest and the largest integer in `data`, computed once."""
         data = self.data
         if data.size == 1:
             only = int(data.item())
@@ -92,19 +92,19 @@ class Value:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether it is one value for all programs, known without looking at lanes."""
+        """True if it is one value for all programs, known without looking at lanes."""
         return all(p is None or len(p) == 1 for p in (self.data, self.poison, self.exact))
 
     def select(self, rows: np.ndarray) -> Value:
-        """The value for some of the programs; itself where all programs share it."""
+        """Return the value for some of the programs; itself if all programs share it."""
         if self.is_uniform:
             return self
         parts = (self.data, self.poison, self.exact)
         data, poison, exact = (p if p is None or len(p) == 1 else p[rows] for p in parts)
         assert data is not None
-        made = Value(data, self.dtype, poison, exact, self.base, self.loaded)
-        made.span = self.span
-        return made
+        result = Value(data, self.dtype, poison, exact, self.base, self.loaded)
+        result.span = self.span
+        return result
 
 
 class Lazy(Value, ABC):
@@ -133,11 +133,11 @@ class Lazy(Value, ABC):
 
     @abstractmethod
     def make(self) -> np.ndarray:
-        """All lanes (programs or 1, *lanes)."""
+        """Compute all lanes (programs or 1, *lanes)."""
 
 
 def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | None) -> Value:
-    """One value for the programs of several groups of `sizes`, then put in `order`."""
+    """Merge the values of several groups of `sizes` programs, then put them in `order`."""
     first = values[0]
     if all(v is first for v in values):
         return first
@@ -163,14 +163,14 @@ def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | Non
 
 
 def unknown_block(kind: Type) -> Value:
-    """A block of which a sampled call knows no lane."""
+    """Return a block of which a sampled call knows no lane."""
     zeros = np.broadcast_to(np.zeros((), kind.dtype.numpy), (1, *kind.shape))
     bits = np.broadcast_to(session.poison_bit("sums of a sampled call"), zeros.shape)
     return Value(zeros, kind.dtype, bits)
 
 
 def is_same(x: Any, y: Any) -> bool:
-    """Whether two values are the same, bit for bit."""
+    """Return whether two values are the same, bit for bit."""
     if type(x) is not Value or type(y) is not Value or x.base is not y.base:
         return False
     pairs = ((x.data, y.data), (x.poison, y.poison), (x.exact, y.exact))
@@ -182,16 +182,16 @@ def is_same(x: Any, y: Any) -> bool:
 
 
 def union(*parts: np.ndarray | None) -> np.ndarray | None:
-    """Lanes poisoned in any part, with the bits of every part."""
-    found: np.ndarray | None = None
+    """Return lanes poisoned in any part, with the bits of every part."""
+    bits: np.ndarray | None = None
     for part in parts:
         if part is not None:
-            found = part if found is None else found | part
-    return found
+            bits = part if bits is None else bits | part
+    return bits
 
 
 def loaded_width(*values: Value) -> int:
-    """The narrowest width in memory of what a value is made of, as `loaded` has it."""
+    """Return the narrowest width in memory of a value's operands, as `loaded` counts it."""
     width = min((abs(v.loaded) for v in values if v.loaded), default=0)
     return -width if any(v.loaded < 0 for v in values) else width
 
@@ -203,7 +203,7 @@ FEWEST_LANES = 4096
 
 class Outer(Lazy):
     """Parts (programs or 1, *lanes) that broadcast against each other: a sum of integers or
-    addresses, or a conjunction of truths."""
+    addresses, or a conjunction of booleans."""
 
     __slots__ = ("parts",)
 
@@ -217,7 +217,7 @@ class Outer(Lazy):
         return combine(self.parts)
 
     def bounds(self) -> tuple[int, int]:
-        """Numbers between which every lane of the sum lies."""
+        """Return numbers between which every lane of the sum lies."""
         if self.span is None:
             self.span = sum(int(p.min()) for p in self.parts), sum(int(p.max()) for p in self.parts)
         return self.span
@@ -228,7 +228,7 @@ class Outer(Lazy):
 
 
 def combine(parts: list[np.ndarray]) -> np.ndarray:
-    """All lanes of what the parts stand for, the smaller parts first."""
+    """Combine the parts to all lanes, the smaller parts first."""
     function = np.logical_and if parts[0].dtype == np.bool_ else np.add
     return reduce(function, sorted(parts, key=lambda p: p.size))
 
@@ -240,7 +240,7 @@ def parts_of(value: Value) -> list[np.ndarray]:
 def join(
     left: list[np.ndarray], right: list[np.ndarray], dtype: Dtype, base: Any, loaded: int
 ) -> Outer | None:
-    """The parts of both sides, combined where one broadcasts to the other; None where that saves
+    """Return the parts of both sides, combined if one broadcasts to the other; None if that saves
     little. The caller has made sure that nothing overflows.
     """
     parts = list(left)
