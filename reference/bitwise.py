@@ -18,15 +18,15 @@ def count_ones(x: Array) -> Array:
 
 def highest_bit(x: Array) -> Array:
     """The index of the highest set bit, -1 for 0, as int32."""
-    found = bit_matrix(x)
-    from_top = np.argmax(found[..., ::-1], axis=-1)
-    return np.where(found.any(axis=-1), found.shape[-1] - 1 - from_top, -1).astype(np.int32)
+    matrix = bit_matrix(x)
+    from_top = np.argmax(matrix[..., ::-1], axis=-1)
+    return np.where(matrix.any(axis=-1), matrix.shape[-1] - 1 - from_top, -1).astype(np.int32)
 
 
 def lowest_bit(x: Array) -> Array:
     """The index of the lowest set bit, -1 for 0, as int32."""
-    found = bit_matrix(x)
-    return np.where(found.any(axis=-1), np.argmax(found, axis=-1), -1).astype(np.int32)
+    matrix = bit_matrix(x)
+    return np.where(matrix.any(axis=-1), np.argmax(matrix, axis=-1), -1).astype(np.int32)
 
 
 def count_leading_zeros(x: Array) -> Array:

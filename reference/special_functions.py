@@ -249,15 +249,15 @@ def _jn(n: float, x: float) -> float:
         return sign * second
     if order * math.log(math.e * size / (2 * order)) < -760:
         return sign * 0.0  # DLMF 10.14.4: |J_n(x)| <= (x/2)^n / n!
-    last, here, wanted, total = 0.0, 1e-300, 0.0, 0.0
+    last, here, target, total = 0.0, 1e-300, 0.0, 0.0
     for k in range(2 * ((order + math.isqrt(200 * order) + 30) // 2), 0, -1):
         if k == order:
-            wanted = here
+            target = here
         total += 2 * here if k % 2 == 0 else 0.0
         last, here = here, 2 * k / size * here - last
         if abs(here) > 1e200:
-            last, here, wanted, total = (v * 1e-200 for v in (last, here, wanted, total))
-    return sign * wanted / (total + here)
+            last, here, target, total = (v * 1e-200 for v in (last, here, target, total))
+    return sign * target / (total + here)
 
 
 def _yn(n: float, x: float) -> float:

@@ -24,9 +24,9 @@ from gemmproof.reference.work import METER
 
 
 def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
-    """The text of a kernel's TTIR as its source was translated, before any optimisation.
+    """Return the text of a kernel's TTIR as its source was translated, before any optimisation.
 
-    Raises CompileError with Triton's message and the line it blames.
+    Raises CompileError with Triton's message and its line.
     """
     try:
         text = _translate(src, target, options)
@@ -34,7 +34,7 @@ def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
         raise CompileError(f"{get_name(src)} calls itself without end", _where(src, None)) from None
     except Exception as error:
         raise _verifier_refusal(src, target, options) or _refusal(src, error) from error
-    METER.ttir += text.count("\n")  # not the characters: it has the paths of files
+    METER.ttir += text.count("\n")  # not the characters: they include file paths
     return text
 
 
@@ -45,48 +45,48 @@ def _translate(src: Any, target: GPUTarget, options: Any) -> str:
     backend.load_dialects(context)
     codegen = backend.get_codegen_implementation(options)
     arguments = (target, options, codegen, backend.get_module_map(), context)
-    wanted = len(inspect.signature(src.make_ir).parameters)
+    count = len(inspect.signature(src.make_ir).parameters)
     # Triton prints the whole module when its verifier fails
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        return str(src.make_ir(*arguments[-wanted:]))
+        return str(src.make_ir(*arguments[-count:]))
 
 
 _DIAGNOSTIC = re.compile(r'^"?(.+?)"?:(\d+):\d+: error: (.*)$', re.MULTILINE)
 
 
 def _verifier_refusal(src: Any, target: GPUTarget, options: Any) -> CompileError | None:
-    """What MLIR's verifier reports, which goes only to the process's standard error.
+    """Return the report of MLIR's verifier, which goes only to the process's standard error.
 
-    None where the translation ends before the verifier.
+    Returns None if the translation ends before the verifier.
     """
     sys.stderr.flush()
     try:
         kept = os.dup(2)
     except OSError:  # there is no standard error
         return None
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
+    with tempfile.TemporaryFile() as stderr:
+        os.dup2(stderr.fileno(), 2)
         try:
             _translate(src, target, options)
         except CompilationError:
             return None
-        except Exception:  # looked at below
+        except Exception:  # handled below
             pass
         finally:
             os.dup2(kept, 2)
             os.close(kept)
-        said.seek(0)
-        found = _DIAGNOSTIC.search(said.read().decode(errors="replace"))
-    if found is None:
+        stderr.seek(0)
+        match = _DIAGNOSTIC.search(stderr.read().decode(errors="replace"))
+    if match is None:
         return None
-    where = Where(found[1], int(found[2]), get_name(src))
-    words = f"Triton refuses to compile {get_name(src)}: {' '.join(found[3].split())[:300]}"
-    return CompileError(words, where)
+    where = Where(match[1], int(match[2]), get_name(src))
+    message = f"Triton refuses to compile {get_name(src)}: {' '.join(match[3].split())[:300]}"
+    return CompileError(message, where)
 
 
 def identify(src: Any) -> str:
-    """A specialisation, but for the attributes of its arguments: they change no operation."""
+    """Key a specialisation, but for its arguments' attributes: they change no operation."""
     attrs, src.attrs = src.attrs, {}
     try:
         return f"{src.hash()} {_file(src.fn)}"
@@ -99,7 +99,7 @@ def get_name(src: Any) -> str:
 
 
 def _refusal(src: Any, error: Exception) -> CompileError:
-    """Triton's refusal in one line: its innermost message, and the user's innermost line."""
+    """Return Triton's refusal: its innermost message in one line, the user's innermost line."""
     where = None
     message = ""
     seen: BaseException | None = error
@@ -110,26 +110,26 @@ def _refusal(src: Any, error: Exception) -> CompileError:
         else:
             message = str(seen) or type(seen).__name__
         seen = seen.__cause__
-    words = " ".join(message.split())
-    if asserted := re.fullmatch(r"AssertionError\((['\"])(.*)\1\)", words):
-        words = asserted[2]
-    return CompileError(f"Triton refuses to compile {get_name(src)}: {words[:300]}", where)
+    text = " ".join(message.split())
+    if asserted := re.fullmatch(r"AssertionError\((['\"])(.*)\1\)", text):
+        text = asserted[2]
+    return CompileError(f"Triton refuses to compile {get_name(src)}: {text[:300]}", where)
 
 
 _JITTED = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)
 
 
 def _where(src: Any, error: CompilationError | None) -> Where | None:
-    """The line that an error of compilation blames.
+    """Return the line of a compilation error.
 
     Triton numbers it within the function's source, from its `def` on; the function is found by
     that source among those that the kernel uses.
     """
     source = getattr(error, "src", None)
     node = getattr(error, "node", None)
-    given = [getattr(value, "value", value) for value in src.constants.values()]
+    constants = [getattr(value, "value", value) for value in src.constants.values()]
     seen: set[int] = set()
-    used = [f for found in (src.fn, *given) for f in _functions(found, seen)]
+    used = [f for root in (src.fn, *constants) for f in _functions(root, seen)]
     for function in used:
         if source is None or getattr(function, "src", None) == source:
             first = find_def_line(function)
@@ -139,7 +139,7 @@ def _where(src: Any, error: CompilationError | None) -> Where | None:
 
 
 def find_def_line(function: Any) -> int:
-    """The line of a jitted function's `def`, which stands below its decorators."""
+    """Return the line of a jitted function's `def`, which is below its decorators."""
     begin = int(getattr(function, "starting_line_number", function.fn.__code__.co_firstlineno))
     raw = getattr(function, "raw_src", None)
     lines = raw if isinstance(raw, list) else (raw or "").splitlines()
@@ -152,24 +152,24 @@ def _file(function: Any) -> str:
 
 
 def _functions(function: Any, seen: set[int]) -> list[Any]:
-    """A jitted function and the user's jitted functions that it names, the outermost first."""
+    """Return a jitted function and the user's jitted functions that it names, outermost first."""
     if id(function) in seen or not hasattr(function, "fn") or not hasattr(function.fn, "__code__"):
         return []
     seen.add(id(function))
-    found = [function]
+    functions = [function]
     for other in _named(function.fn):
         if hasattr(other, "fn") and not str(getattr(other, "__module__", "")).startswith("triton."):
-            found += _functions(other, seen)
-    return found
+            functions += _functions(other, seen)
+    return functions
 
 
 def _named(function: Any) -> Iterator[Any]:
-    """What the names in a function's body may refer to."""
+    """Yield the objects that the names in a function's body may refer to."""
     for name in function.__code__.co_names:
-        found = function.__globals__.get(name)
-        yield found
-        if isinstance(found, ModuleType):
-            yield from (getattr(found, word, None) for word in function.__code__.co_names)
+        value = function.__globals__.get(name)
+        yield value
+        if isinstance(value, ModuleType):
+            yield from (getattr(value, attribute, None) for attribute in function.__code__.co_names)
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # not assigned yet
             yield cell.cell_contents

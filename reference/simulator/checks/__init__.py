@@ -1,1 +1,1 @@
-"""Judging accesses, and the words for what is wrong with them."""
+"""Checks of accesses, and the messages of their violations."""

@@ -44,8 +44,8 @@ EXTEND, _CHOOSE = _compute(build_integer_cast, "arith.extsi"), _compute(build_se
 class Window:
     """A block pointer or a descriptor: a parent tensor, and the lanes of a block of it.
 
-    `sizes`, `strides` and `offsets` (a descriptor has none) are scalars in 64 bits, `fill` what a
-    lane outside of the parent holds, None where it is undefined.
+    `sizes`, `strides` and `offsets` (a descriptor has none) are scalars in 64 bits, `fill` the
+    value of a lane outside of the parent, None if it is undefined.
     """
 
     base: Value
@@ -56,7 +56,7 @@ class Window:
     fill: Value | None = None
 
     def _map(self, function: Callable[..., Value], *others: Window) -> Window:
-        """The window of what `function` gives for each scalar and the same one of the others."""
+        """Return the window of `function` of each scalar and the same one of the others."""
         windows = (self, *others)
         sizes, strides, offsets = (
             tuple(map(function, *(getattr(w, name) for w in windows)))
@@ -80,7 +80,7 @@ class Window:
         return replace(self, offsets=tuple(moved))
 
     def lanes(self, starts: Sequence[Value]) -> tuple[Value, list[Value]]:
-        """Pointers of the block's lanes from `starts` on, and each lane's index along each axis."""
+        """Return pointers of the block's lanes from `starts` on, and the lanes' indices by axis."""
         rank = len(self.block)
         indices = []
         pointer: Value | None = None
@@ -99,7 +99,7 @@ class Window:
         return move(_block(self.base, rank), offsets)
 
     def told(self, starts: Sequence[Value], checked: Iterable[int]) -> Box:
-        """The window with its block at `starts`, in words, for the messages of an access."""
+        """Return the window with its block at `starts`, for the messages of an access."""
         kind = BLOCK_POINTER if self.offsets else DESCRIPTOR
         # of rows that are picked one by one, the first
         parts = (
@@ -110,7 +110,7 @@ class Window:
         return Box(kind, self.block, offsets, sizes, strides, tuple(checked))
 
     def inside(self, indices: Sequence[Value], axes: Iterable[int]) -> Value | None:
-        """Which lanes lie within the parent along these axes."""
+        """Return a mask of the lanes within the parent along these axes."""
         mask, poison = None, None
         for d in axes:
             index, size = indices[d], _block(self.sizes[d], indices[d].data.ndim - 1)
@@ -120,7 +120,7 @@ class Window:
         return None if mask is None else Value(mask, I1, poison)
 
     def rows(self, rows: Value, column: Value) -> tuple[Value, Value]:
-        """Lanes of rows picked one by one: row rows[i], columns from `column` on."""
+        """Return lanes of rows picked one by one: row rows[i], columns from `column` on."""
         at = EXTEND(rows).map(lambda d: d[:, :, None])
         line = Value(np.arange(self.block[-1], dtype=np.int64)[None, None], I64)
         columns = _ADD(line, _block(EXTEND(column), 2))
@@ -134,12 +134,12 @@ class Window:
 
 
 def _block(x: Value, rank: int) -> Value:
-    """A scalar as a block of `rank` axes."""
+    """Return a scalar as a block of `rank` axes."""
     return x.map(lambda d: d.reshape(len(d), *(1,) * rank))
 
 
 def fill_of(option: int | str | None, dtype: Dtype, rank: int) -> Value | None:
-    """What a lane outside holds: None (undefined) without an option, 0 or NaN with one."""
+    """Return the value of a lane outside: None (undefined) without an option, 0 or NaN with one."""
     if option in (None, "", 0):
         return None
     number = np.nan if option in (2, "nan") else 0
@@ -196,9 +196,9 @@ def _build_store(op: Op) -> Callable[..., None]:
 
 
 # -- descriptors ---------------------------------------------------------------------------------
-#: Bytes: of a descriptor's base, of its strides but the last, and of where a block begins along the
-#: last axis (as Triton's interpreter asserts, and an H200 ends a kernel for); and what is stored at
-#: once along that axis.
+#: The alignment in bytes of a descriptor's base, of its strides but the last, and of the start of a
+#: block along the last axis (Triton's interpreter asserts it, an H200 ends a kernel that violates
+#: it); and the unit of stores along that axis.
 ALIGNMENT = 16
 
 
@@ -211,15 +211,15 @@ def _build_descriptor(op: Op) -> Callable[..., Window]:
     def compute(base: Value, *scalars: Value) -> Window:
         sizes, strides = (tuple(EXTEND(x) for x in part) for part in (scalars[:n], scalars[n:]))
         fill = fill_of(option, kind.dtype, len(kind.shape))
-        made = Window(base, sizes, strides, (), kind.shape, fill)
-        _check_rules(made)
-        return made
+        window = Window(base, sizes, strides, (), kind.shape, fill)
+        _check_rules(window)
+        return window
 
     return compute
 
 
 def describe(base: Value, sizes: Any, strides: Any, block: Any, padding: str | None) -> Window:
-    """A triton.tools TensorDescriptor that a wrapper made and passed to the kernel."""
+    """Return a triton.tools TensorDescriptor that a wrapper passed to the kernel, as a window."""
     assert base.dtype.pointee is not None
     lengths, steps = (
         tuple(Value(np.array([int(x)]), I64) for x in part) for part in (sizes, strides)
@@ -230,7 +230,7 @@ def describe(base: Value, sizes: Any, strides: Any, block: Any, padding: str | N
 
 
 def _check_rules(window: Window) -> None:
-    """The rules of the copy engine: 16-byte base and strides, last stride 1."""
+    """Check the rules of the copy engine: 16-byte base and strides, last stride 1."""
     assert window.base.dtype.pointee is not None
     size = window.base.dtype.pointee.itemsize
     last, excess = window.strides[-1].data, window.base.data % ALIGNMENT
@@ -248,7 +248,7 @@ def _check_rules(window: Window) -> None:
 
 
 def _check_start(window: Window, starts: Sequence[Value]) -> None:
-    """That a block begins a multiple of 16 bytes into its rows, even where it has none of them."""
+    """Check that a block begins a multiple of 16 bytes into its rows, even if it has none."""
     if not has_copy_engine():
         return
     first = _bytes(window, starts[-1].data)
@@ -258,10 +258,10 @@ def _check_start(window: Window, starts: Sequence[Value]) -> None:
 
 
 def _store_whole(window: Window, starts: Sequence[Value]) -> Window:
-    """The window that a store fills: rows to a multiple of 16 bytes, where the copy engine stores.
+    """Return the window that a store fills: with the copy engine, rows to a multiple of 16 bytes.
 
-    What is behind a row may be another tensor's, which is told; what the wrapper allocated is its
-    own, and holds what the engine stores. What it does of rows that it cannot address is not known.
+    The memory behind a row may be another tensor's, which is reported; memory that the wrapper
+    allocated is its own, and is filled. Stores to rows that the engine cannot address are unknown.
     """
     storage = getattr(window.base.base, "storage", None)
     if (
@@ -281,7 +281,7 @@ def _store_whole(window: Window, starts: Sequence[Value]) -> Window:
 
 
 def _check_end(window: Window, starts: Sequence[Value]) -> None:
-    """That a stored block does not pass the end of rows within 16 bytes."""
+    """Check that a stored block does not pass the end of rows within 16 bytes."""
     last = _bytes(window, window.sizes[-1].data)
     wrong = last % ALIGNMENT != 0
     for start, size, n in zip(starts, window.sizes, window.block, strict=True):
@@ -306,7 +306,7 @@ def _note(window: Window, got: str, expected: str, programs: np.ndarray | None =
 
 
 def _box(window: Window, starts: Sequence[Value]) -> tuple[Value, Value | None]:
-    """Pointers of the block's lanes from `starts` on, and which lie within the parent."""
+    """Return pointers of the block's lanes from `starts` on, and a mask of those in the parent."""
     starts = [EXTEND(x) for x in starts]
     _check_start(window, starts)
     pointers, indices = window.lanes(starts)
@@ -314,12 +314,12 @@ def _box(window: Window, starts: Sequence[Value]) -> tuple[Value, Value | None]:
 
 
 def _through(window: Window, starts: Sequence[Value]) -> AbstractContextManager[None]:
-    """An access through the window: every axis is checked."""
+    """Send an access through the window within the context: every axis is checked."""
     return through(window.told(starts, range(len(window.block))))
 
 
 def _reshape(value: Value, source: tuple[int, ...], shape: tuple[int, ...]) -> Value:
-    """A block of `source` shape in another shape: leading axes of length 1 come or go."""
+    """Reshape a block of `source` shape: leading axes of length 1 come or go."""
     if source == shape:
         return value
     return value.spread(source).map(lambda d: d.reshape(len(d), *shape))

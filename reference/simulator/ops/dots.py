@@ -63,21 +63,21 @@ class Product(Lazy):
         self.waiting = 0
 
     def extend(self, a: Shared, b: Shared) -> Product:
-        """The sum with one more dot behind it."""
-        made = Product(self.dtype, self.model, self.layout, self.start)
-        made.pairs = [*self.pairs, (a.blocks, b.blocks)]
-        made.waiting = self.waiting + a.blocks.nbytes + b.blocks.nbytes
-        return made
+        """Return the sum with one more dot appended."""
+        result = Product(self.dtype, self.model, self.layout, self.start)
+        result.pairs = [*self.pairs, (a.blocks, b.blocks)]
+        result.waiting = self.waiting + a.blocks.nbytes + b.blocks.nbytes
+        return result
 
     def make(self) -> np.ndarray:
-        made = multiply(self.model, self.layout, self.pairs, self.start)
-        return made.astype(self.dtype.numpy, copy=False)
+        result = multiply(self.model, self.layout, self.pairs, self.start)
+        return result.astype(self.dtype.numpy, copy=False)
 
 
 def product(
     model: DotModel, a: Shared, b: Shared, acc: Value | None, dtype: Dtype
 ) -> Product | None:
-    """The deferred dot of shared blocks onto acc; None where stacking does not pay.
+    """Return the deferred dot of shared blocks onto acc, or None if stacking does not pay.
 
     Every pair of a block of a and a block of b must belong to exactly one program.
     """
@@ -99,9 +99,9 @@ def product(
 
 
 def find_shared(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Representative programs, and the one of each program; None if too few coincide.
+    """Return representative programs, and the one of each program; None if too few coincide.
 
-    Programs are alike where all the parts (programs or 1, *lanes) of their access are.
+    Programs are alike if all the parts (programs or 1, *lanes) of their access are.
     """
     several = [p for p in parts if len(p) > 1]
     programs = len(several[0]) if several else 1
@@ -118,7 +118,7 @@ def find_shared(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None
 
 def _find_shared(several: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
     programs = len(several[0])
-    # the first lanes usually tell programs apart; the others are compared afterwards
+    # the first lanes usually distinguish programs; the others are compared afterwards
     keys = np.zeros(programs, np.int64)
     for part in several:
         keys = keys * 1000003 + part.reshape(programs, -1)[:, 0]
@@ -130,13 +130,13 @@ def _find_shared(several: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | N
 
 @lru_cache(maxsize=256)
 def _group(keys: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """The first place of each key, and for every key the number of its first place."""
-    found = np.unique(np.frombuffer(keys, np.int64), return_index=True, return_inverse=True)
-    return found[1], found[2]
+    """Return the first index of each key, and for every key the number of its first index."""
+    unique = np.unique(np.frombuffer(keys, np.int64), return_index=True, return_inverse=True)
+    return unique[1], unique[2]
 
 
 def _repeats(part: np.ndarray, some: np.ndarray, like: np.ndarray) -> bool:
-    """Whether every program's block is that of its representative; without a copy in a grid."""
+    """Return whether every program's block is its representative's; without a copy in a grid."""
     n, u = len(part), len(some)
     if n % u == 0 and np.array_equal(like, np.arange(n) % u):
         grid = part.reshape(n // u, u, *part.shape[1:])
@@ -149,19 +149,19 @@ def _repeats(part: np.ndarray, some: np.ndarray, like: np.ndarray) -> bool:
 
 # -- dot -----------------------------------------------------------------------------------------
 def is_zero(value: Value) -> bool:
-    """Whether every lane is a defined zero."""
+    """Return whether every lane is a defined zero."""
     return value.poison is None and not value.data.any()
 
 
 def format_of(dtype: Dtype) -> str:
-    """The name under which the numerics know a type. Raises Unsupported where they do not."""
+    """Return the format of a type by name. Raises Unsupported if it has none."""
     if not dtype.format:
         raise Unsupported(f"a dot of {dtype} is not known to the tile simulator")
     return dtype.format
 
 
 def folds_sum(op: Op, target: str | None) -> bool:
-    """Whether the compiler folds `x + tl.dot(a, b)` into the dot."""
+    """Return whether the compiler folds `x + tl.dot(a, b)` into the dot."""
     if target not in TARGETS:
         return False
     a, b = (kind.dtype.format for kind in op.operand_types[:2])
@@ -170,13 +170,13 @@ def folds_sum(op: Op, target: str | None) -> bool:
 
 
 def _interval(op: Op, K: int) -> int | None:
-    """max_num_imprecise_acc as it was given, None where the frontend filled in its default."""
-    stated = op.integer("maxNumImpreciseAcc")
-    return stated if stated <= K else None
+    """Return max_num_imprecise_acc as given, or None if it is the frontend's default."""
+    declared = op.integer("maxNumImpreciseAcc")
+    return declared if declared <= K else None
 
 
 def pick_model(target: str | None, in_format: Any, acc_format: str, **how: Any) -> DotModel:
-    """triton_dot's model for a target, or the IEEE chain where there is none."""
+    """Return triton_dot's model for a target, or the IEEE chain if there is none."""
     try:
         return triton_dot(target if target in TARGETS else None, in_format, acc_format, **how)
     except NoModel:
@@ -184,7 +184,7 @@ def pick_model(target: str | None, in_format: Any, acc_format: str, **how: Any) 
 
 
 def note_model(model: DotModel, tile: tuple[int, ...], start: Value | None) -> None:
-    """Record which model predicts this dot, or that the target's GPU may round it differently.
+    """Record the model that predicts this dot, or that the target's GPU may round it differently.
 
     `tile` is (..., M, N, K), after the batch that a block holds; `start` is the sum that it is
     added to, None for a constant zero.
@@ -208,8 +208,8 @@ def _build_dot(op: Op) -> Callable[..., Value]:
     """Product of blocks (..., M, K) and (..., K, N), added onto acc (..., M, N).
 
     Without a target the products are summed by the IEEE chain: one rounding a term, ascending k,
-    starting from acc; fp32 operands are cut to tf32 first where that is the input precision. With
-    one, as the instruction does that Triton picks for the tile (pick_model).
+    starting from acc; fp32 operands are cut to tf32 first if that is the input precision. With
+    one, they are summed as by the instruction that Triton picks for the tile (pick_model).
     """
     a_kind, b_kind, c_kind = op.operand_types
     M, K, N = a_kind.shape[-2], a_kind.shape[-1], b_kind.shape[-1]
@@ -235,8 +235,8 @@ def _build_dot(op: Op) -> Callable[..., Value]:
             )
         except ValueError as error:
             if c_format not in ("fp32", "fp16") and a_format not in ("int8", "fp64"):
-                words = f"no instruction for a dot of {a_format} and {b_format} onto {c_format}"
-                raise session.kernel_error(f"tl.dot: Triton's compiler has {words}") from None
+                reason = f"no instruction for a dot of {a_format} and {b_format} onto {c_format}"
+                raise session.kernel_error(f"tl.dot: Triton's compiler has {reason}") from None
             raise Unsupported(f"tl.dot: {error}", session.where()) from None
 
     def compute(a: Value, b: Value, c: Value) -> Value:
@@ -254,9 +254,9 @@ def _build_dot(op: Op) -> Callable[..., Value]:
         start = None if from_zero else c if pending else c.spread(c_kind.shape)
         note_model(model, (*c_kind.shape, K), start)
         if a.shared is not None and b.shared is not None and poison is None:
-            made = product(model, a.shared, b.shared, start, c_kind.dtype)
-            if made is not None:
-                return made
+            deferred = product(model, a.shared, b.shared, start, c_kind.dtype)
+            if deferred is not None:
+                return deferred
         data = model.dot(a.data, b.data, None if start is None else start.data)
         return Value(data.astype(c_kind.dtype.numpy, copy=False), c_kind.dtype, poison)
 
@@ -264,17 +264,17 @@ def _build_dot(op: Op) -> Callable[..., Value]:
 
 
 def _spread(x: Value, shape: tuple[int, ...]) -> Value:
-    """The value with every lane present; the blocks that programs share keep being known."""
+    """Return the value with every lane present; the blocks that programs share stay known."""
     if x.shared is None or x.shared.blocks.shape[1:] == shape:
         return x if x.shared is not None else x.spread(shape)
-    made = x.spread(shape)
+    result = x.spread(shape)
     blocks = np.broadcast_to(x.shared.blocks, (len(x.shared.blocks), *shape))
-    made.shared = Shared(blocks, x.shared.of)
-    return made
+    result.shared = Shared(blocks, x.shared.of)
+    return result
 
 
 def undefined_outputs(a: Value, b: Value, c: Value) -> np.ndarray | None:
-    """An output is undefined if any of its terms is: undefined times zero may be NaN.
+    """Return the undefined outputs, those with an undefined term: it times zero may be NaN.
 
     For integers undefined times a defined zero is zero.
     """
@@ -282,11 +282,11 @@ def undefined_outputs(a: Value, b: Value, c: Value) -> np.ndarray | None:
         return c.poison
     rows, columns = _whole(a), _whole(b)
     if a.dtype.is_float:
-        found: Any = np.bitwise_or(
+        poison: Any = np.bitwise_or(
             np.bitwise_or.reduce(rows, axis=-1, keepdims=True),
             np.bitwise_or.reduce(columns, axis=-2, keepdims=True),
         )
-        return union(found, c.poison)
+        return union(poison, c.poison)
     live_a = ((a.data != 0) | (rows != 0)).astype(np.float32)
     live_b = ((b.data != 0) | (columns != 0)).astype(np.float32)
     bits = np.bitwise_or(np.bitwise_or.reduce(rows, None), np.bitwise_or.reduce(columns, None))
@@ -313,8 +313,8 @@ def _build_dot_scaled(op: Op) -> Callable[..., Value]:
     bits, multiply them by their scales in that format, and sum them as any dot.
     Raises Unsupported for formats without a meaning here.
     """
-    found = _FORM.search(op.text)
-    scaled = [bool(found and found[i]) for i in (1, 2)]
+    match = _FORM.search(op.text)
+    scaled = [bool(match and match[i]) for i in (1, 2)]
     kinds, names = op.operand_types, (op.attrs.get("lhs", ""), op.attrs.get("rhs", ""))
     k_packed = [op.attrs.get(f"{side}_k_pack", "true") == "true" for side in ("lhs", "rhs")]
     fast_math = op.attrs.get("fastMath", "false") == "true"
@@ -355,7 +355,7 @@ def _build_dot_scaled(op: Op) -> Callable[..., Value]:
 
 
 def _widen(x: Value, name: str, packed_axis: int, to: str | None) -> Value:
-    """The operand's values as fp32, exactly, or rounded to the format `to`."""
+    """Return the operand's values as fp32, exactly, or rounded to the format `to`."""
     raw, poison = np.ascontiguousarray(x.data), x.poison
     data = stacked.widen(raw, name, packed_axis)
     if to is not None:
@@ -367,13 +367,13 @@ def _widen(x: Value, name: str, packed_axis: int, to: str | None) -> Value:
 
 
 def _scale(x: Value, scale: Value, axis: int, to: str | None, fast_math: bool) -> Value:
-    """The operand times the scales of its groups along K."""
+    """Return the operand times the scales of its groups along K."""
     raw = np.ascontiguousarray(scale.data)
     if to is None:
         data = stacked.scale(x.data, stacked.factors(raw), axis)
     else:
-        made = stacked.computed_factors(raw, to, fast_math)
-        data = to_fp32(round_to(stacked.scale(x.data, made, axis), FORMATS[to]))
+        factors = stacked.computed_factors(raw, to, fast_math)
+        data = to_fp32(round_to(stacked.scale(x.data, factors, axis), FORMATS[to]))
     poison = x.poison
     if scale.poison is not None:
         n = x.data.shape[axis] // raw.shape[axis]

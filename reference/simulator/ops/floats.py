@@ -43,19 +43,19 @@ _FLOAT: dict[str, tuple[Function, str]] = {
 
 
 def least(function: Function, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The smaller number; -0 is smaller than 0."""
+    """Return the smaller number; -0 is smaller than 0."""
     zeros = (x == 0) & (y == 0)
     return np.where(zeros, np.where(np.signbit(x), x, y), function(x, y))
 
 
 def greatest(function: Function, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The larger number; 0 is larger than -0."""
+    """Return the larger number; 0 is larger than -0."""
     zeros = (x == 0) & (y == 0)
     return np.where(zeros, np.where(np.signbit(x), y, x), function(x, y))
 
 
 def canonical(data: np.ndarray) -> np.ndarray:
-    """The same numbers with the device's one NaN, whatever the operands' were."""
+    """Return the same numbers with the device's one NaN, whatever the operands' were."""
     if data.dtype in CANONICAL:
         nan = np.isnan(data)
         if nan.any():
@@ -106,10 +106,10 @@ def build_integer_cast(op: Op) -> Callable[..., Value]:
             exact = read.astype(np.int64)
         if exact is not None and (exact == data).all():
             exact = None
-        made = Value(data, dtype, x.poison, exact, loaded=x.loaded)
+        result = Value(data, dtype, x.poison, exact, loaded=x.loaded)
         if exact is None and x.span and (not without_sign or x.span[0] >= 0):
-            made.span = x.span
-        return made
+            result.span = x.span
+        return result
 
     return compute
 
@@ -163,7 +163,7 @@ def _build_float_cast(op: Op) -> Callable[..., Value]:
 
 
 def _lacks_conversion(source: Dtype, target: Dtype, cut: bool) -> bool:
-    """Whether Triton's compiler ends at this conversion on every NVIDIA GPU."""
+    """Return whether Triton's compiler fails at this conversion on every NVIDIA GPU."""
     fp8 = ("f8E4M3FN", "f8E5M2")
     if cut and target.bits < source.bits:
         if target.name in fp8:
@@ -175,7 +175,7 @@ def _lacks_conversion(source: Dtype, target: Dtype, cut: bool) -> bool:
 
 
 def to_float(data: np.ndarray, dtype: Dtype) -> np.ndarray:
-    """Numbers to floats, nearest even; fp8 saturates as PTX's conversions do."""
+    """Convert numbers to floats, nearest even; fp8 saturates as PTX's conversions do."""
     target = dtype.numpy
     if data.dtype == target:
         return data
@@ -191,7 +191,7 @@ def to_float(data: np.ndarray, dtype: Dtype) -> np.ndarray:
 
 
 def widen_e5m2(data: np.ndarray) -> np.ndarray:
-    """e5m2 as bf16, as Triton's code for NVIDIA does it: by the exponent's bias alone.
+    """Convert e5m2 to bf16 as Triton's code for NVIDIA does, by the exponent's bias alone.
 
     So Inf becomes 65536, and NaN a number beyond it (recorded on an H200).
     """
@@ -219,8 +219,8 @@ def _build_bitcast(op: Op) -> Callable[..., Value]:
 
 
 # -- math ----------------------------------------------------------------------------------------
-# The library's name, where it is not the operation's. What rounds is noted: a GPU's own function
-# may differ in the last bits.
+# The library's name, if it differs from the operation's. Functions that round are recorded: a GPU's
+# own function may differ in the last bits.
 _ROUNDED = {
     **{
         f"math.{name}": name
@@ -250,7 +250,7 @@ def _build_function(op: Op) -> Callable[..., Value]:
 
 @operation("arith.remf")
 def _build_remainder(op: Op) -> Callable[..., Value]:
-    """a - trunc(a / b) b as the compiled kernel has it: the quotient rounded, then one fma."""
+    """a - trunc(a / b) b as the compiled kernel does: the quotient rounded, then one fma."""
     dtype = op.types[0].dtype
     multiply_add = function_of("__nv_fma")
     assert multiply_add is not None
@@ -276,7 +276,7 @@ def _build_bit_function(op: Op) -> Callable[..., Value]:
 
 
 # -- special -------------------------------------------------------------------------------------
-# NVIDIA's registers, and what AMD's assembly asks for in Triton's own library.
+# NVIDIA's registers, and the instructions of AMD's assembly in Triton's own library.
 _READS = re.compile(
     r"mov\.[bus](?:32|64) \$0, %(globaltimer(?:_lo|_hi)?|clock(?:_hi|64)?|n?smid) ?;?"
     r"|(s_memrealtime|s_sendmsg_rtn_b64|s_getreg_b32) \$0\b.*"
@@ -286,20 +286,20 @@ _TICK = 1000  # a clock advances by this at each read, so that a kernel that wai
 
 
 def special_register(asm: str, kind: Type) -> Callable[[], Value] | None:
-    """What computes the one result of such assembly, None for any other."""
+    """Return the function that computes the result of such assembly, or None for any other."""
     text = " ".join(re.sub(r"/\*.*?\*/|//[^\n]*", " ", asm, flags=re.DOTALL).split())
     if _GRID_CONTROL.fullmatch(text):  # launches run one after the other
         return lambda: Value(np.zeros(1, kind.dtype.numpy), kind.dtype)
-    found = _READS.fullmatch(text)
-    if found is None:
+    match = _READS.fullmatch(text)
+    if match is None:
         return None
-    words = f"a value that only the GPU knows ({found[1] or found[2]})"
+    reason = f"a value that only the GPU knows ({match[1] or match[2]})"
 
     def compute() -> Value:
         launch = session.current()
         launch.ticks += _TICK
         now = np.array([launch.ticks]).astype(kind.dtype.numpy)
-        return Value(now, kind.dtype, np.ones(1, np.uint8) * session.poison_bit(words))
+        return Value(now, kind.dtype, np.ones(1, np.uint8) * session.poison_bit(reason))
 
     return compute
 
@@ -325,16 +325,16 @@ def _build_assembly(op: Op) -> Callable[..., Any]:
         programs = max((len(v.data) for v in values), default=1)
         full = (programs, *shape)
         flat = [np.ascontiguousarray(np.broadcast_to(v.data, full)).reshape(-1) for v in values]
-        made = assembly.run(flat)
+        arrays = assembly.run(flat)
         poison = union(*(v.poison for v in values))
         if poison is not None and pack > 1:
             groups = np.broadcast_to(poison, full).reshape(-1, pack)
             poison = np.repeat(np.bitwise_or.reduce(groups, axis=1), pack).reshape(full)
-        done = tuple(
+        results = tuple(
             Value(part.reshape(full), kind.dtype, poison)
-            for part, kind in zip(made, op.types, strict=True)
+            for part, kind in zip(arrays, op.types, strict=True)
         )
-        return done[0] if len(done) == 1 else done
+        return results[0] if len(results) == 1 else results
 
     return compute
 

@@ -1,4 +1,4 @@
-"""What a kernel tells the compiler, asserts or prints: each claim is checked on concrete values."""
+"""Hints, assertions and prints of a kernel: each claim is checked on concrete values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_PRINTS = 1000  # lines
 
 
 def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
-    """`compute`, with the hints that its operation carries judged on its result's defined lanes."""
+    """Return `compute` with its operation's hints checked on its result's defined lanes."""
     shape = op.types[0].shape
 
     def compute_and_judge(*values: Value) -> Value:
@@ -35,22 +35,22 @@ def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
     return compute_and_judge
 
 
-def _mark_doubtful(x: Value, failed: np.ndarray, words: str) -> Value:
-    """`x` with the misdescribed lanes marked: the compiler may compute anything there.
+def _mark_doubtful(x: Value, failed: np.ndarray, reason: str) -> Value:
+    """Return `x` with the misdescribed lanes marked: the compiler may compute anything there.
 
-    A hint is at fault where such a lane reaches a store; the idle lanes of a ragged tile do not.
+    A hint is reported if such a lane reaches a store; the idle lanes of a ragged tile do not.
     """
-    bits = failed * session.poison_bit(words, x.base, kind="false_hint")
+    bits = failed * session.poison_bit(reason, x.base, kind="false_hint")
     return Value(x.data, x.dtype, union(x.poison, bits), x.exact, x.base, x.loaded)
 
 
 def _step(x: Value) -> int:
-    """How far apart consecutive values are: 1, for pointers the element's bytes."""
+    """Return the distance of consecutive values: 1, for pointers the element's bytes."""
     return x.dtype.pointee.itemsize if x.dtype.pointee is not None else 1
 
 
 def _judge_multiple(x: Value, values: list[int]) -> Value:
-    """tl.multiple_of: every run of consecutive values along an axis begins at a multiple.
+    """Check tl.multiple_of: every run of consecutive values along an axis begins at a multiple.
 
     That is the compiler's reading: the divisibility of a block is that of the first value of each
     contiguous run (AxisInfo's divisibility); a pointer's counts bytes.
@@ -63,13 +63,13 @@ def _judge_multiple(x: Value, values: list[int]) -> Value:
             goes_on[(*inner, slice(1, None))] = np.diff(x.data, axis=axis + 1) == _step(x)
             failed = _mark_whole_runs(failed & ~goes_on, goes_on, axis + 1)
         if failed.any():
-            words = f"a false hint: tl.multiple_of({v}) of {_first(x, failed)}"
-            x = _mark_doubtful(x, failed, words)
+            reason = f"a false hint: tl.multiple_of({v}) of {_first(x, failed)}"
+            x = _mark_doubtful(x, failed, reason)
     return x
 
 
 def _mark_whole_runs(begins: np.ndarray, goes_on: np.ndarray, axis: int) -> np.ndarray:
-    """The lanes of every run whose first lane is marked."""
+    """Return the lanes of every run whose first lane is marked."""
     marked = np.moveaxis(begins.copy(), axis, -1)
     follows = np.moveaxis(goes_on, axis, -1)
     for i in range(1, marked.shape[-1]):
@@ -78,7 +78,7 @@ def _mark_whole_runs(begins: np.ndarray, goes_on: np.ndarray, axis: int) -> np.n
 
 
 def _first(x: Value, failed: np.ndarray) -> str:
-    """The first marked lane in words: a number, or how far into its operand a pointer points."""
+    """Format the first marked lane: a number, or a pointer's distance into its operand."""
     lane = int(np.broadcast_to(x.data, failed.shape)[tuple(np.argwhere(failed)[0])])
     if x.dtype.pointee is None:
         return str(lane)
@@ -91,7 +91,7 @@ def _first(x: Value, failed: np.ndarray) -> str:
 
 
 def _judge_groups(x: Value, values: list[int], hint: str, step: int) -> Value:
-    """A hint that in aligned groups of so many lanes each value is the last one plus `step`."""
+    """Check a hint that in aligned groups of lanes each value is the last one plus `step`."""
     for axis, n in enumerate(values):
         if x.data.ndim == 1 or n <= 1:
             continue
@@ -101,8 +101,8 @@ def _judge_groups(x: Value, values: list[int], hint: str, step: int) -> Value:
         wrong = groups != (groups[..., :1] + step * np.arange(n)).astype(data.dtype)
         failed = np.moveaxis(wrong.reshape(data.shape), -1, axis + 1) & (x.marks() == 0)
         if failed.any():
-            words = f"a false hint: tl.{hint}({n}) where a lane holds {_first(x, failed)}"
-            x = _mark_doubtful(x, failed, words)
+            reason = f"a false hint: tl.{hint}({n}) where a lane holds {_first(x, failed)}"
+            x = _mark_doubtful(x, failed, reason)
     return x
 
 
@@ -117,7 +117,7 @@ HINTS: dict[str, Callable[[Value, list[int]], Value]] = {
 # -- claims and prints ---------------------------------------------------------------------------
 @operation("llvm.intr.assume", "tt.assert", pure=False)
 def _build_claim(op: Op) -> Callable[..., None]:
-    """What must hold for every program: the compiler takes an assumption for granted."""
+    """A condition that must be true for every program: the compiler relies on an assumption."""
     kind, got = "false_hint", "tl.assume of a condition that is false"
     if op.name == "tt.assert":
         kind, got = "failed_assert", f"device_assert failed: {''.join(op.strings[:1])}"[:200]
@@ -136,7 +136,7 @@ def _build_print(op: Op) -> Callable[..., None]:
     in_hex = op.attrs.get("hex", "false") == "true"
 
     def compute(*values: Value) -> None:
-        """Keeps at most a thousand lines, one for each program, with its place in the grid."""
+        """Keep at most a thousand lines, one for each program, with its position in the grid."""
         launch = current()
         blocks = [
             v.spread(kind.shape).data for v, kind in zip(values, op.operand_types, strict=True)
@@ -145,9 +145,9 @@ def _build_print(op: Op) -> Callable[..., None]:
             launch.programs[: _MOST_PRINTS - len(launch.session.run.prints)]
         ):
             x, rest = program % launch.grid[0], program // launch.grid[0]
-            place = f"program ({x}, {rest % launch.grid[1]}, {rest // launch.grid[1]})"
+            position = f"program ({x}, {rest % launch.grid[1]}, {rest // launch.grid[1]})"
             shown = [_describe(b[i if len(b) > 1 else 0], in_hex) for b in blocks]
-            line = ": ".join(part for part in (place, prefix, ", ".join(shown)) if part)
+            line = ": ".join(part for part in (position, prefix, ", ".join(shown)) if part)
             where = "" if launch.where is None else f"{launch.where} "
             launch.session.run.prints.append(where + line)
 
@@ -155,7 +155,7 @@ def _build_print(op: Op) -> Callable[..., None]:
 
 
 def _describe(block: np.ndarray, in_hex: bool) -> str:
-    """A value in one line: its shape if it has one, and its first and last lanes."""
+    """Format a value in one line: its shape if it has one, and its first and last lanes."""
     digits = 2 * block.dtype.itemsize
 
     def to_hex(lane: Any) -> str:

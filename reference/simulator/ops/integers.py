@@ -42,7 +42,7 @@ def _shift_right(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return bitwise.shift_right(x, unsigned(y).astype(np.uint32))
 
 
-# TTIR's name -> (function, whether it reads its operands without sign)
+# TTIR's name -> (function, True if its operands are unsigned)
 INTEGER: dict[str, tuple[Function, bool]] = {
     "arith.addi": (np.add, False),
     "arith.subi": (np.subtract, False),
@@ -95,15 +95,15 @@ def build_integer(op: Op) -> Callable[..., Value]:
         exact = None
         if not plain or (span is None and bits < 64 and not without_sign):
             exact = _exact(function, a, b, data, without_sign)
-        made = Value(data, dtype, union(a.poison, b.poison), exact, loaded=loaded_width(a, b))
-        made.span = span if exact is None else None
-        return made
+        result = Value(data, dtype, union(a.poison, b.poison), exact, loaded=loaded_width(a, b))
+        result.span = span if exact is None else None
+        return result
 
     return compute
 
 
 def _wait(a: Value, b: Value, dtype: Dtype) -> Value | None:
-    """A sum of lanes along different axes that is made later; None where it is best made now."""
+    """Return a deferred sum of lanes along different axes, or None if it is best computed now."""
     plain = a.poison is b.poison is None and a.exact is b.exact is None
     if not plain or dtype.bits < 32 or parts_of(a)[0].ndim < 3:
         return None
@@ -117,12 +117,12 @@ def _build_division(op: Op) -> Callable[..., Value]:
     plain = build_integer(op)
 
     def compute(a: Value, b: Value) -> Value:
-        made = plain(a, b)
+        result = plain(a, b)
         zero = b.data == 0
         if zero.any():
             bits = zero * session.poison_bit("a division by zero")
-            made.poison = union(made.poison, bits)
-        return made
+            result.poison = union(result.poison, bits)
+        return result
 
     return compute
 
@@ -130,7 +130,7 @@ def _build_division(op: Op) -> Callable[..., Value]:
 def _exact(
     function: Function, a: Value, b: Value, data: np.ndarray, without_sign: bool
 ) -> np.ndarray | None:
-    """The result in 64 bits where it differs from `data`, else None."""
+    """Return the result in 64 bits if it differs from `data`, else None."""
     p, q = (_wide(v, without_sign) for v in (a, b))
     wide = p << np.clip(q, 0, 62) if function is _shift_left else function(p, q)
     read = unsigned(data) if without_sign else data
@@ -144,10 +144,10 @@ def _wide(value: Value, without_sign: bool) -> np.ndarray:
 
 
 def _span(function: Function, a: Value, b: Value, dtype: Dtype) -> Interval | None:
-    """Bounds of the result of integers by interval arithmetic, None if they leave the type.
+    """Return bounds of the result by interval arithmetic, or None if they leave the type.
 
-    They settle nearly every case without a second pass. The operands are looked at anew only where
-    what is known of them does not.
+    They settle nearly every case without a second pass. The operands' bounds are recomputed only if
+    the known ones do not settle it.
     """
     low, high = -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
     interval = _INTERVALS[function]
@@ -172,7 +172,7 @@ def _shifted_left(p: Interval, q: Interval) -> Interval | None:
     return None if q[0] < 0 or q[1] > 62 else _product(p, (1 << q[0], 1 << q[1]))
 
 
-# A function -> its interval over two intervals, None where that is not known.
+# A function -> its interval over two intervals, or None if that is unknown.
 _INTERVALS: dict[Function, Callable[[Interval, Interval], Interval | None]] = {
     np.add: lambda p, q: (p[0] + q[0], p[1] + q[1]),
     np.subtract: lambda p, q: (p[0] - q[1], p[1] - q[0]),
@@ -200,18 +200,18 @@ def _build_bitwise(op: Op) -> Callable[..., Value]:
             if waiting is not None:
                 return waiting
         if poison is not None and settled is not None:
-            for one, other in ((a, b), (b, a)):
-                known = one.data == np.array(settled).astype(one.data.dtype)
-                if one.poison is not None:
-                    known = known & (one.poison == 0)
+            for side, other in ((a, b), (b, a)):
+                known = side.data == np.array(settled).astype(side.data.dtype)
+                if side.poison is not None:
+                    known = known & (side.poison == 0)
                 if other.poison is not None:
                     poison = np.where(known, np.uint8(0), poison)
         data = function(a.data, b.data)
-        made = Value(data, dtype, poison, loaded=loaded_width(a, b))
+        result = Value(data, dtype, poison, loaded=loaded_width(a, b))
         if dtype is not I1 and a.span and b.span and min(*a.span, *b.span) >= 0:
             high = max(a.span[1], b.span[1])
-            made.span = (0, (1 << high.bit_length()) - 1)
-        return made
+            result.span = (0, (1 << high.bit_length()) - 1)
+        return result
 
     return compute
 
@@ -223,7 +223,7 @@ def build_pointer_sum(op: Op) -> Callable[..., Value]:
     size = dtype.pointee.itemsize
 
     def compute(pointer: Value, offset: Value) -> Value:
-        """A pointer moved by so many elements; int64 addresses in bytes."""
+        """Move a pointer by a number of elements; int64 addresses in bytes."""
         plain = pointer.exact is offset.exact is None and pointer.poison is offset.poison is None
         if plain and parts_of(pointer)[0].ndim > 2:
             moves = [part.astype(np.int64) * size for part in parts_of(offset)]
@@ -286,7 +286,7 @@ def _build_float_compare(op: Op) -> Callable[..., Value]:
 @operation("arith.select")
 def build_select(op: Op) -> Callable[..., Any]:
     def compute(condition: Value, x: Any, y: Any) -> Any:
-        """A lane that is not picked leaves no trace, undefined or not."""
+        """Select lanes; one that is not picked has no effect, undefined or not."""
         if not isinstance(x, Value):
             return x.choose(condition, y)
         if condition.data.ndim != x.data.ndim:  # one condition for the whole block

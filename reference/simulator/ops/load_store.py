@@ -34,12 +34,12 @@ from gemmproof.reference.ttir import I1, Dtype, Op, unsigned
 
 # -- store ---------------------------------------------------------------------------------------
 def program_column(ndim: int) -> np.ndarray:
-    """The running programs' ids along the first of `ndim` axes."""
+    """Return the running programs' ids along the first of `ndim` axes."""
     return current().programs.reshape((-1,) + (1,) * (ndim - 1))
 
 
 def store(ptr: Value, value: Value, mask: Value | None, shape: tuple[int, ...]) -> None:
-    """Store a block. Notes elements stored by two programs or lanes, and undefined lanes."""
+    """Store a block. Records elements stored by two programs or lanes, and undefined lanes."""
     launch = current()
     # every program stores: the lanes always have one row for each
     full = (len(launch.programs), *shape)
@@ -132,21 +132,21 @@ def record_readers(
     programs: np.ndarray,
     operand: Argument | None,
 ) -> None:
-    """Record who reads or updates elements, and note those that another program stored.
+    """Record who reads or updates elements, and those that another program stored.
 
-    Nothing orders the two, unless a branch of the launch depends on what it loaded (grid.py drops
-    the sightings then).
+    Nothing orders the two, unless a branch of the launch depends on loaded data (run_grid drops
+    the violations then).
     """
     if size in storage.owners:
         owner = storage.owners[size][index]
         foreign = (owner >= 0) & (owner != programs)
-        words = "reads or updates what another program stores"
-        note_race(operand, "load", np.broadcast_to(programs, foreign.shape)[foreign], words)
+        action = "reads or updates what another program stores"
+        note_race(operand, "load", np.broadcast_to(programs, foreign.shape)[foreign], action)
     storage.ledger("readers", size)[index] = programs
 
 
-def note_race(operand: Argument | None, access: str, programs: np.ndarray, words: str) -> None:
-    """Note that programs access the same elements with nothing to order them."""
+def note_race(operand: Argument | None, access: str, programs: np.ndarray, action: str) -> None:
+    """Record that programs access the same elements with nothing to order them."""
     if programs.size:
         note(
             "race",
@@ -154,7 +154,7 @@ def note_race(operand: Argument | None, access: str, programs: np.ndarray, words
             np.unique(programs),
             int(programs.size),
             operand=operand,
-            got=f"a program {words} in the same launch",
+            got=f"a program {action} in the same launch",
             expected="an order between the two",
         )
 
@@ -172,11 +172,11 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
     if plain is not None:
         return plain
     session.check_width(int(np.prod(full, dtype=np.int64)) * max(8, np_type.itemsize))
-    found = judge("load", ptr, mask, full)
+    accesses = judge("load", ptr, mask, full)
     data: np.ndarray = np.broadcast_to(uninitialised_value(dtype, launch.session.fill), full)
-    done = np.zeros(full, np.bool_) if len(found) != 1 or found[0].good is not None else None
+    done = np.zeros(full, np.bool_) if len(accesses) != 1 or accesses[0].good is not None else None
     poison = None
-    for lanes in found:
+    for lanes in accesses:
         flat = lanes.storage.typed(np_type)
         if not flat.size:
             continue
@@ -194,9 +194,9 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
                 poison = union(poison, np.where(off, fill.poison, np.uint8(0)))
         elif off is not None and off.any():
             poison = union(poison, _masked_bits(ptr, off, np_type.itemsize))
-        stray = ~done if off is None else ~done & ~off
-        if stray.any():
-            poison = union(poison, stray * session.poison_bit(STRAY, ptr.base))
+        outside = ~done if off is None else ~done & ~off
+        if outside.any():
+            poison = union(poison, outside * session.poison_bit(STRAY, ptr.base))
     if data.shape != full:
         data = np.broadcast_to(data, full)
     if ptr.poison is not None:
@@ -207,7 +207,7 @@ def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, .
 
 
 def _plain_load(ptr: Value, mask: Value | None, fill: Value | None, dtype: Dtype) -> Value | None:
-    """The value of a load that is plainly right, or None where `judge` has to look closer.
+    """Return the value of a load that is clearly valid, or None if `judge` must check it.
 
     Programs that load the very same block (a row of tiles shares a's) load it once.
     """
@@ -250,7 +250,7 @@ def _plain_load(ptr: Value, mask: Value | None, fill: Value | None, dtype: Dtype
 
 
 def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndarray:
-    """Poison of lanes loaded from an address that a hint misdescribes: the operand is now known."""
+    """Return poison of lanes loaded from an address that a hint misdescribes, with the operand."""
     assert ptr.poison is not None
     before = np.broadcast_to(ptr.poison, full) & session.hint_bits()
     if mask is not None:
@@ -265,7 +265,7 @@ def _hint_bits(ptr: Value, mask: Value | None, full: tuple[int, ...]) -> np.ndar
 
 
 def mark_uninitialised(lanes: Lanes, size: int, operand: Argument | None) -> np.ndarray | None:
-    """Poison for lanes that read uninitialised memory, or memory that a sampled call lacks."""
+    """Return poison of lanes that read uninitialised memory, or memory of unknown content."""
     if not current().session.knows(lanes.storage):
         return np.ones(lanes.index.shape, np.uint8) * session.poison_bit(UNKNOWN, operand)
     undefined = lanes.storage.undefined_elements(size)
@@ -278,17 +278,17 @@ def mark_uninitialised(lanes: Lanes, size: int, operand: Argument | None) -> np.
 
 
 def _masked_bits(ptr: Value, off: np.ndarray, size: int) -> np.ndarray:
-    """Poison bits of masked-off lanes: by the axis along which they lie beyond the operand."""
+    """Return poison of masked-off lanes, by the axis along which they lie beyond the operand."""
     bits = np.zeros(off.shape, np.uint8)
     rest = off
-    words = MASKED if current().box is None else UNPADDED
+    what = MASKED if current().box is None else UNPADDED
     if ptr.base is not None:
         address = np.broadcast_to(ptr.data, off.shape)
         for axis, lanes in beyond_view(ptr.base, address, off, size):
-            bits |= lanes * session.poison_bit(words, ptr.base, axis)
+            bits |= lanes * session.poison_bit(what, ptr.base, axis)
             rest = rest & ~lanes
     if rest.any():
-        bits |= rest * session.poison_bit(words, ptr.base)
+        bits |= rest * session.poison_bit(what, ptr.base)
     return bits
 
 
@@ -357,7 +357,7 @@ def _build_atomic_store(op: Op) -> Callable[..., None]:
 
 @operation("tt.atomic_poll", pure=False)
 def _build_poll(op: Op) -> Callable[..., tuple[Value, Value]]:
-    """One read of tt.atomic_poll: whether every lane holds the expected value, and which do."""
+    """One read of tt.atomic_poll: True if every lane has the expected value, and lane by lane."""
     shape = op.operand_types[0].shape
     if len(op.operands) > 2:
         raise Unsupported(
@@ -365,14 +365,14 @@ def _build_poll(op: Op) -> Callable[..., tuple[Value, Value]]:
         )
 
     def compute(ptr: Value, expected: Value) -> tuple[Value, Value]:
-        found = load(ptr, None, None, shape)
-        seen = found.data == expected.data
-        poison = union(found.poison, expected.poison)
+        value = load(ptr, None, None, shape)
+        seen = value.data == expected.data
+        poison = union(value.poison, expected.poison)
         rows = seen.reshape(len(seen), -1).all(axis=1)
         bits = None
         if poison is not None:
             bits = np.bitwise_or.reduce(poison.reshape(len(poison), -1), axis=1)
-        return Value(rows, I1, bits, loaded=found.loaded), Value(seen, I1, poison)
+        return Value(rows, I1, bits, loaded=value.loaded), Value(seen, I1, poison)
 
     return compute
 
@@ -385,7 +385,7 @@ def atomic(
     shape: tuple[int, ...],
     compare: Value | None = None,
 ) -> Value:
-    """A read-modify-write of each lane; returns the old values.
+    """Read, modify and write each lane; return the old values.
 
     `op` is a key of COMBINE, or "cas" with `compare`. Lanes of one program that hit one element
     are combined in lane order. Adding to uninitialised memory leaves it undefined.
@@ -402,7 +402,7 @@ def atomic(
         return np.broadcast_to(part, full).reshape(flat_shape)
 
     compare = value if compare is None else compare
-    new, want = flatten(value.data), flatten(compare.data)
+    new, expected = flatten(value.data), flatten(compare.data)
     bits = flatten(value.marks() | compare.marks())
     old = np.full(flat_shape, uninitialised_value(dtype, launch.session.fill), new.dtype)
     unknown = np.zeros(flat_shape, np.uint8)
@@ -418,7 +418,7 @@ def atomic(
                 continue
             program = launch.programs[row : row + 1]
             record_readers(lanes.storage, index[row, at], new.dtype.itemsize, program, ptr.base)
-            parts = (x[row, at] for x in (index, new, want, bits))
+            parts = (x[row, at] for x in (index, new, expected, bits))
             old[row, at], unknown[row, at] = _update(op, lanes.storage, ptr.base, *parts)
     undefined = unknown.reshape(full) if unknown.any() else None
     return Value(old.reshape(full), dtype, undefined, loaded=8 * new.dtype.itemsize)
@@ -430,20 +430,24 @@ def _update(
     operand: Argument | None,
     index: np.ndarray,
     new: np.ndarray,
-    want: np.ndarray,
+    expected: np.ndarray,
     bits: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One program's update; returns the old values and their poison bits."""
+    """Update one program's lanes; return the old values and their poison bits."""
     if len(index) > 1 and len(np.unique(index)) != len(index):  # lanes that collide
         single = (slice(i, i + 1) for i in range(len(index)))
-        pairs = [_update(op, storage, operand, index[i], new[i], want[i], bits[i]) for i in single]
+        pairs = [
+            _update(op, storage, operand, index[i], new[i], expected[i], bits[i]) for i in single
+        ]
         return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
     size = new.dtype.itemsize
     seen = storage.typed(new.dtype)[index]
     unknown = mark_uninitialised(Lanes(storage, index, None), size, operand)
     unknown = np.zeros(len(index), np.uint8) if unknown is None else unknown
     if op == "cas":
-        after = np.where(unsigned(seen) == unsigned(want), new, seen)  # the hardware compares bits
+        after = np.where(
+            unsigned(seen) == unsigned(expected), new, seen
+        )  # the hardware compares bits
     else:
         after = COMBINE[op](seen, new).astype(new.dtype)
     if after.tobytes() != seen.tobytes():

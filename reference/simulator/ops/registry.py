@@ -18,7 +18,7 @@ Build = Callable[[Op], Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """How an operation is built. `pure`: it may be computed once, earlier, or not at all.
+    """The builder of an operation. `pure`: it may run once, earlier, or not at all.
 
     `constant`: with constant operands it is computed when the kernel is prepared.
     """
@@ -30,9 +30,9 @@ class Operation:
 
 OPERATIONS: dict[str, Operation] = {}
 
-# Why the simulator refuses the operations of a dialect that it does not know.
+# Reasons to refuse the operations of a dialect that the simulator does not know.
 _REFUSED = {
-    # what Gluon writes, and what later steps of the compiler make
+    # operations of Gluon, and of later steps of the compiler
     ("ttg.", "ttng.", "amdg.", "nvws.", "nvvm.", "rocdl.", "gpu.", "llvm.", "nvg."):
         "it works on threads and layouts, below the tiles",
     ("arith.", "math.", "scf.", "cf.", "ub."): "Triton's own frontend makes no such operation",
@@ -40,9 +40,11 @@ _REFUSED = {
 
 
 def refusal(name: str) -> str:
-    """Why an operation is not run, in one line that names it."""
-    why = next((f": {why}" for dialects, why in _REFUSED.items() if name.startswith(dialects)), "")
-    return f"{name} is not known to the tile simulator{why}"
+    """Return one line that names an operation and says why it is not run."""
+    reason = next(
+        (f": {reason}" for dialects, reason in _REFUSED.items() if name.startswith(dialects)), ""
+    )
+    return f"{name} is not known to the tile simulator{reason}"
 
 
 def operation(
@@ -61,7 +63,7 @@ def operation(
 def elementwise(
     function: Callable[..., np.ndarray], dtype: Dtype, rounds: str = ""
 ) -> Callable[..., Value]:
-    """`function` lane by lane, then cast to `dtype`; a lane is undefined where an operand's is.
+    """Return `function` lane by lane, cast to `dtype`; a lane is undefined if an operand's is.
 
     `rounds` names the operation if a GPU may round it in another way.
     """

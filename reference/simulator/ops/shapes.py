@@ -27,9 +27,9 @@ def _build_program_id(op: Op) -> Callable[..., Value]:
         x, y, _ = launch.grid
         ids = launch.programs
         ids = (ids % x, ids // x % y, ids // (x * y))[axis]
-        made = Value((ids[:1] if launch.grid[axis] == 1 else ids).astype(np.int32), I32)
-        made.span = (0, launch.grid[axis] - 1)
-        return made
+        result = Value((ids[:1] if launch.grid[axis] == 1 else ids).astype(np.int32), I32)
+        result.span = (0, launch.grid[axis] - 1)
+        return result
 
     return compute
 
@@ -48,7 +48,7 @@ def _build_constant(op: Op) -> Callable[..., Value]:
 
 
 def _read_constant(text: str, kind: Type) -> np.ndarray:
-    """The data of a constant: one for all lanes, or a list."""
+    """Return the data of a constant: one for all lanes, or a list."""
     dense = re.fullmatch(r"dense<(.*)>", text, re.DOTALL)
     inner = dense[1] if dense else text
     items = re.findall(r"[^\[\],\s]+", inner)
@@ -59,7 +59,7 @@ def _read_constant(text: str, kind: Type) -> np.ndarray:
 
 
 def _number(text: str, kind: Type) -> Any:
-    """A number as MLIR writes it: true, 42, 1.5e+00, or the bits of a float in hexadecimal."""
+    """Parse a number of MLIR: true, 42, 1.5e+00, or the bits of a float in hexadecimal."""
     if text in ("true", "false"):
         return text == "true"
     dtype = kind.dtype
@@ -130,7 +130,7 @@ def _build_transpose(op: Op) -> Callable[..., Value]:
 
 
 def concatenate(values: Sequence[Value], axis: int) -> Value:
-    """Blocks with every lane present, side by side along an axis of their data."""
+    """Concatenate blocks with every lane present along an axis of their data."""
     programs = max(len(v.data) for v in values)
 
     def join(parts: list[np.ndarray]) -> np.ndarray:
@@ -151,9 +151,9 @@ def _build_join(op: Op) -> Callable[..., Value]:
 
     def compute(*values: Value) -> Value:
         columns = [v.spread(shape).map(lambda d: d[..., None]) for v in values]
-        made = concatenate(columns, 1 + len(shape))
-        made.loaded = -(abs(made.loaded) or 8 * made.dtype.itemsize)
-        return made
+        result = concatenate(columns, 1 + len(shape))
+        result.loaded = -(abs(result.loaded) or 8 * result.dtype.itemsize)
+        return result
 
     return compute
 
@@ -182,7 +182,7 @@ def _build_gather(op: Op) -> Callable[..., Value]:
     source, picked = (kind.shape for kind in op.operand_types)
 
     def compute(x: Value, at: Value) -> Value:
-        """Lanes picked along an axis; an index beyond it is undefined."""
+        """Pick lanes along an axis; an index beyond it is undefined."""
         programs = max(len(x.data), len(at.data))
         lanes = np.broadcast_to(at.data, (programs, *picked)).astype(np.int64)
         inside = (lanes >= 0) & (lanes < source[axis - 1])
@@ -191,8 +191,10 @@ def _build_gather(op: Op) -> Callable[..., Value]:
         def pick(part: np.ndarray) -> np.ndarray:
             return np.take_along_axis(np.broadcast_to(part, (programs, *source)), safe, axis=axis)
 
-        stray = None if inside.all() else ~inside * session.poison_bit("a gather beyond the block")
-        poison = union(stray, at.poison, None if x.poison is None else pick(x.poison))
+        outside = (
+            None if inside.all() else ~inside * session.poison_bit("a gather beyond the block")
+        )
+        poison = union(outside, at.poison, None if x.poison is None else pick(x.poison))
         return Value(pick(x.data), x.dtype, poison, loaded=x.loaded)
 
     return compute
@@ -203,7 +205,7 @@ def _build_histogram(op: Op) -> Callable[..., Value]:
     bins, shape = op.types[0].shape[0], op.operand_types[0].shape
 
     def compute(x: Value, mask: Value | None = None) -> Value:
-        """Counts of 0..bins-1; a lane outside leaves the counts undefined."""
+        """Count 0..bins-1; a lane outside leaves the counts undefined."""
         parts = [x.data, x.poison, None if mask is None else mask.data]
         programs = max(len(p) for p in parts if p is not None)
         data, poison, live = (
@@ -211,15 +213,15 @@ def _build_histogram(op: Op) -> Callable[..., Value]:
         )
         assert data is not None
         live = np.ones(data.shape, np.bool_) if live is None else live
-        stray = live & ((data < 0) | (data >= bins))
+        outside = live & ((data < 0) | (data >= bins))
         if poison is not None:
-            stray = stray | (live & (poison != 0))
-        good = live & ~stray
+            outside = outside | (live & (poison != 0))
+        good = live & ~outside
         rows = (np.bincount(row[ok], minlength=bins) for row, ok in zip(data, good, strict=True))
         counts = np.stack(list(rows)).astype(op.types[0].dtype.numpy)
         bits: np.ndarray | None = None
-        if stray.any():
-            bad = np.asarray(stray.reshape(programs, -1).any(axis=1, keepdims=True))
+        if outside.any():
+            bad = np.asarray(outside.reshape(programs, -1).any(axis=1, keepdims=True))
             bits = bad * session.poison_bit("a histogram of values beyond its bins")
         return Value(counts, op.types[0].dtype, bits)
 
@@ -228,7 +230,7 @@ def _build_histogram(op: Op) -> Callable[..., Value]:
 
 # -- reduce --------------------------------------------------------------------------------------
 def _apply(program: Program, values: Sequence[Value]) -> list[Value]:
-    """A region's results for every lane of its operands, each lane as a program of its own."""
+    """Return a region's results for every lane of its operands, each lane a separate program."""
     from gemmproof.reference.simulator.scheduler import run_region
 
     rows = len(current().programs) if program.asks_place else 1
@@ -260,7 +262,7 @@ def _build_reduce(op: Op) -> Callable[..., Any]:
     floats = any(kind.dtype.is_float for kind in op.types)
 
     def compute(*values: Value) -> Any:
-        """Halves are combined lane by lane until one lane is left (a balanced tree)."""
+        """Combine halves lane by lane until one lane is left (a balanced tree)."""
         if floats:
             session.note_rounding("reduce")
         parts = [v.spread(shape) for v in values]
@@ -273,8 +275,8 @@ def _build_reduce(op: Op) -> Callable[..., Any]:
                 rest = [_take(v, axis, slice(n - 1, n)) for v in parts]
                 joined = [concatenate([j, r], axis) for j, r in zip(joined, rest, strict=True)]
             parts = joined
-        made = tuple(v.map(lambda d: d.squeeze(axis)) for v in parts)
-        return made[0] if len(made) == 1 else made
+        results = tuple(v.map(lambda d: d.squeeze(axis)) for v in parts)
+        return results[0] if len(results) == 1 else results
 
     return compute
 
@@ -298,8 +300,8 @@ def _build_scan(op: Op) -> Callable[..., Any]:
             lanes.append(_apply(program, [*lanes[-1], *lane]) if lanes else lane)
         if reverse:
             lanes.reverse()
-        made = tuple(concatenate(column, axis) for column in zip(*lanes, strict=True))
-        return made[0] if len(made) == 1 else made
+        results = tuple(concatenate(column, axis) for column in zip(*lanes, strict=True))
+        return results[0] if len(results) == 1 else results
 
     return compute
 
@@ -312,8 +314,8 @@ def _build_map(op: Op) -> Callable[..., Any]:
     def compute(*values: Value) -> Any:
         """A scalar function of every lane, or of every `pack` neighbours at once."""
         if pack == 1:
-            made = tuple(_apply(program, values))
-            return made[0] if len(made) == 1 else made
+            direct = tuple(_apply(program, values))
+            return direct[0] if len(direct) == 1 else direct
         packed = []
         for v in values:
             groups = v.spread(shape).map(lambda d: d.reshape(len(d), -1, pack))
