@@ -19,7 +19,7 @@ EMULATION_ORDER = (*_LOW_PAIRS, *(k + 2 for k in _LOW_PAIRS))
 
 
 def default_instruction(target: str | None, in_format: str) -> str:
-    """What Triton picks for a large tile."""
+    """Return the instruction that Triton picks for a large tile."""
     if target in TARGETS:
         for core in GPUS[target].cores:
             if in_format in core.formats:
@@ -28,7 +28,7 @@ def default_instruction(target: str | None, in_format: str) -> str:
 
 
 def unit_for(target: str | None, in_format: str, acc_format: str, instruction: str) -> Unit:
-    """The unit that accumulates; ValueError names the value that has none."""
+    """Return the unit that accumulates; ValueError names the value that has none."""
     if target is not None and target not in TARGETS:
         raise ValueError(f"target: got {target!r}, expected None or one of {' '.join(TARGETS)}")
     fmt = FORMATS[in_format]
@@ -72,7 +72,7 @@ def _fused(core: TensorCore, in_format: str, acc_format: str) -> Unit:
 
 
 def is_emulated(target: str | None, in_format: str, instruction: str) -> bool:
-    """Whether the instruction is compiled to fp16 ones from zero, then one addition of c."""
+    """Return whether it is compiled to fp16 instructions from zero, then one addition of c."""
     core = GPUS[target].core(instruction) if target is not None else None
     return core is not None and core.fp8 == "emulated" and in_format in FP8
 
@@ -89,7 +89,7 @@ SPLITS: Mapping[str, tuple[tuple[int, int], ...]] = MappingProxyType(
 
 
 def pieces(x: Array, split: str) -> list[Array]:
-    """The pieces of float32 x as the unit reads them, leading one first, in float32.
+    """Return the pieces of float32 x as the unit reads them, leading one first, in float32.
 
     tf32: the leading piece rounded half away, the rest cut by the hardware. bf16: each piece the
     remainder rounded to nearest. x - piece is exact in float32.
@@ -112,9 +112,9 @@ Split = Literal["", "tf32x3", "bf16x3", "bf16x6"]
 
 @dataclass(frozen=True, slots=True)
 class DotModel:
-    """How one dot accumulates, as data.
+    """The accumulation of one dot, as data.
 
-    The operands, read as `as_format` where given, pass through `unit` in chains over ascending k,
+    The operands, read as `as_format` if given, pass through `unit` in chains over ascending k,
     or over `order` within every len(order) of k. With `part`, every `part` of k is a chain from
     zero, added to acc in IEEE arithmetic. `BLOCK_K` is the k of one tl.dot (0: all of it); with
     `from_zero` each starts at zero and is added to acc; with `split` it is one chain over products
@@ -175,13 +175,13 @@ def dot_model(
     acc_format: str | None = None,
     instruction: str | None = None,
 ) -> DotModel:
-    """The model of one instruction's dot, chained over k.
+    """Return the model of one instruction's dot, chained over k.
 
     target: None for the IEEE fma chain, or one of gpus.TARGETS. in_format: of both operands, or a
-    pair of fp8 formats. acc_format: fp32 where not given (int32 for int8, fp64 for fp64).
-    instruction: wgmma, mma, tcgen05 or fma; not given, what Triton picks for a large tile. An fp8
-    `mma` on sm_90 and sm_100 is the PTX instruction, which those compile to fp16 ones; for what
-    Triton does there instead see `triton_dot`.
+    pair of fp8 formats. acc_format: fp32 if not given (int32 for int8, fp64 for fp64).
+    instruction: wgmma, mma, tcgen05 or fma; if not given, Triton's choice for a large tile. An fp8
+    `mma` on sm_90 and sm_100 is the PTX instruction, which those compile to fp16 ones; for Triton's
+    choice there see `triton_dot`.
     Raises ValueError naming the value for every combination without a model.
     """
     a_format, b_format = (in_format, in_format) if isinstance(in_format, str) else in_format
@@ -228,7 +228,7 @@ def _read(x: Array, format_name: str) -> Array:
 
 
 def _flat(x: Array, shape: tuple[int, ...]) -> Array:
-    """x (..., R, C) as (1 or P, R, C), P the product of the leading axes of `shape`."""
+    """Return x (..., R, C) as (1 or P, R, C), P the product of the leading axes of `shape`."""
     rows, columns = x.shape[-2:]
     if all(n == 1 for n in x.shape[:-2]):
         return x.reshape(1, rows, columns)
@@ -240,7 +240,7 @@ def slices(K: int, size: int) -> Iterator[slice]:
 
 
 def _blocks(model: DotModel, a: Array, b: Array, acc: Array) -> Array:
-    """Every tl.dot of the K loop in turn."""
+    """Run every tl.dot of the K loop in turn."""
     for ks in slices(a.shape[-1], model.BLOCK_K):
         a_block, b_block = a[..., ks], b[..., ks, :]
         if model.from_zero:
@@ -252,7 +252,7 @@ def _blocks(model: DotModel, a: Array, b: Array, acc: Array) -> Array:
 
 
 def _parts(model: DotModel, a: Array, b: Array, acc: Array) -> Array:
-    """One tl.dot: a chain, or chains from zero added to acc."""
+    """Run one tl.dot: a chain, or chains from zero added to acc."""
     if model.split:
         return _split_chain(model, a, b, acc)
     a, b = order_k(a, b, model.order)
@@ -264,7 +264,7 @@ def _parts(model: DotModel, a: Array, b: Array, acc: Array) -> Array:
 
 
 def _split_chain(model: DotModel, a: Array, b: Array, acc: Array) -> Array:
-    """The small products first; a NaN made by them (Inf - Inf) gives way to the large product."""
+    """Add the small products first; their NaN (Inf - Inf) gives way to the large product."""
     a_pieces, b_pieces = pieces(a, model.split), pieces(b, model.split)
     terms = SPLITS[model.split]
     for i, j in terms:
@@ -294,7 +294,7 @@ def _add(x: Array, y: Array, model: DotModel) -> Array:
 
 
 def order_k(a: Array, b: Array, order: tuple[int, ...]) -> tuple[Array, Array]:
-    """Both operands with k in the order of the unit, zeros appended to a whole number of groups."""
+    """Return both operands with k in the unit's order, zeros appended to whole groups."""
     if not order:
         return a, b
     K, group = a.shape[-1], len(order)

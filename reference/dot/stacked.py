@@ -37,7 +37,7 @@ class Stacking:
 
     @staticmethod
     def find(a: Shared, b: Shared) -> Stacking | None:
-        """The layout, None where some pair belongs to no program or to several."""
+        """Return the layout, or None if some pair belongs to no program or to several."""
         rows, columns = len(a.blocks), len(b.blocks)
         if len(a.of) != rows * columns:
             return None
@@ -51,7 +51,7 @@ class Stacking:
         return Stacking(a.of, b.of, order) if np.array_equal(by_rows[order], natural) else None
 
     def fits(self, a: Shared, b: Shared) -> bool:
-        """Whether the programs share other blocks in the same way."""
+        """Return whether the programs share other blocks in the same way."""
         return np.array_equal(self.rows, a.of) and np.array_equal(self.columns, b.of)
 
 
@@ -87,7 +87,7 @@ def multiply(
 
 
 def _products_exact(model: DotModel) -> bool:
-    """Whether this is the IEEE chain onto fp32 of formats whose products are fp32 numbers."""
+    """Return whether this is the IEEE chain onto fp32 of formats with fp32 products."""
     a, b = FORMATS[model.a_format], FORMATS[model.b_format]
     least = a.emin - a.p + b.emin - b.p + 2
     exact = a.p + b.p <= 24 and least >= -149 and a.emax + b.emax + 2 <= 128
@@ -127,9 +127,9 @@ _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 
 
 def computed_format(target: str, lhs: str, rhs: str) -> str | None:
-    """The 16-bit format that Triton's compiler widens both operands to before a plain dot.
+    """Return the 16-bit format that Triton's compiler widens operands to before a plain dot.
 
-    None where tensor cores multiply scaled operands, from compute capability 10.0 on.
+    None if tensor cores multiply scaled operands, from compute capability 10.0 on.
     """
     if GPUS[target].capability >= (10, 0):
         return None
@@ -137,7 +137,7 @@ def computed_format(target: str, lhs: str, rhs: str) -> str | None:
 
 
 def widen(x: Array, name: str, packed_axis: int) -> Array:
-    """The values of the format `name`, one of KNOWN, as float32, exactly.
+    """Return the values of the format `name`, one of KNOWN, as float32, exactly.
 
     A byte packs two values of e2m1, the first in its low half, so `packed_axis` doubles in length.
     """
@@ -152,7 +152,7 @@ def widen(x: Array, name: str, packed_axis: int) -> Array:
 
 
 def factors(scales: Array) -> Array:
-    """What scales stand for, as float32: 2**(scale - 127), 255 is NaN; or the values of fp8."""
+    """Return the values of scales as float32: 2**(scale - 127), 255 is NaN; or those of fp8."""
     if scales.dtype.kind not in "iu":
         return to_fp32(scales)
     exponent = scales.view(np.uint8).astype(np.int32) - 127
@@ -161,20 +161,20 @@ def factors(scales: Array) -> Array:
 
 
 def computed_factors(scales: Array, name: str, fast_math: bool) -> Array:
-    """The factors as Triton's compiler makes them in the 16-bit format `name`, as float32.
+    """Return the factors of Triton's compiler in the 16-bit format `name`, as float32.
 
-    It shifts an e8m0 scale to where a float has its exponent: 0 becomes 0 and not 2**-127, and 255
+    It shifts an e8m0 scale to the exponent field of a float: 0 becomes 0 and not 2**-127, and 255
     Inf, which becomes NaN afterwards unless fast_math.
     """
-    made = factors(scales)
+    values = factors(scales)
     if scales.dtype.kind in "iu":
         codes = scales.view(np.uint8)
-        made = np.where(codes == 0, np.float32(0), made)
-        made = np.where((codes == 255) & fast_math, np.float32(np.inf), made)
-    return to_fp32(round_to(made, FORMATS[name]))
+        values = np.where(codes == 0, np.float32(0), values)
+        values = np.where((codes == 255) & fast_math, np.float32(np.inf), values)
+    return to_fp32(round_to(values, FORMATS[name]))
 
 
-def scale(x: Array, made: Array, axis: int) -> Array:
-    """float32 values times their factors, of which `axis` has one for each group along K."""
+def scale(x: Array, by: Array, axis: int) -> Array:
+    """Multiply float32 values by factors, of which `axis` has one for each group along K."""
     with np.errstate(all="ignore"):
-        return x * np.repeat(made, x.shape[axis] // made.shape[axis], axis=axis)
+        return x * np.repeat(by, x.shape[axis] // by.shape[axis], axis=axis)

@@ -21,7 +21,7 @@ Step = Callable[[Array, Array, Array], None]
 def fma_chain(
     a: Array, b: Array, acc: Array, a_fmt: Format, b_fmt: Format, acc_fmt: Format
 ) -> Array:
-    """acc = RN(a[k] * b[k] + acc) for k = 0 .. K-1, in acc_fmt, without a library's matmul.
+    """Compute acc = RN(a[k] * b[k] + acc) for k = 0 .. K-1, in acc_fmt, without a library's matmul.
 
     a (P, M, K), b (P, K, N), P of either may be 1; float32 values of the two formats (float64 if
     either is fp64). acc (P, M, N) in acc_fmt's storage; it is not changed. NaN is canonical.
@@ -49,7 +49,7 @@ def fma_chain(
 
 
 def chunks(shape: tuple[int, ...], size: int = FMA_CHUNK) -> Iterator[tuple[slice, slice]]:
-    """Slices of (P, M) of an array (P, M, N) that hold about `size` elements each."""
+    """Yield slices of (P, M) of an array (P, M, N) that hold about `size` elements each."""
     P, M, N = shape
     rows = max(1, min(M, size // max(1, N)))
     programs = max(1, size // max(1, M * N)) if rows == M else 1
@@ -73,20 +73,20 @@ def _step_for(
 
 
 def exponents(x: Array, fmt: Format) -> Array:
-    """Exponent e of float32 values m * 2**(e - p + 1), emin for subnormals and zeros; int32."""
+    """Return e of float32 values m * 2**(e - p + 1), emin for subnormals and zeros; int32."""
     field = (np.ascontiguousarray(x).view(np.int32) >> 23) & 0xFF
     return np.maximum(field - 127, fmt.emin)
 
 
 def exponent_range(x: Array, fmt: Format) -> tuple[int, int]:
-    """The least and the greatest exponent of the nonzero finite float32 values of x."""
+    """Return the least and the greatest exponent of the nonzero finite float32 values of x."""
     e = exponents(x, fmt)
     used = (x != 0) & (e < 128)
     return int(e.min(where=used, initial=fmt.emax)), int(e.max(where=used, initial=fmt.emin))
 
 
 def _products_in_range(a: Array, b: Array, a_fmt: Format, b_fmt: Format) -> bool:
-    """Whether every finite product is below 2**127 and a multiple of 2**-149."""
+    """Return whether every finite product is below 2**127 and a multiple of 2**-149."""
     high, low = 0, 0
     for x, fmt in ((a, a_fmt), (b, b_fmt)):
         # narrow formats are in range whatever the data
@@ -107,11 +107,11 @@ def _step_fp32(like: Array) -> Step:
     minus_zero = np.signbit(like) & (like == 0)
     if len(like) == 1 and not minus_zero.any():
 
-        def one(acc: Array, a: Array, b: Array) -> None:
+        def single(acc: Array, a: Array, b: Array) -> None:
             np.dot(a[0], b[0], out=product[0])
             np.add(acc, product, out=acc)
 
-        return one
+        return single
 
     def step(acc: Array, a: Array, b: Array) -> None:
         np.multiply(a, b, out=product)
@@ -238,7 +238,7 @@ def _cut(x: Array, programs: slice, rows: slice = slice(None)) -> Array:
 def _fits_narrow(
     a: Array, b: Array, acc: Array, unit: Unit, a_fmt: Format, b_fmt: Format, acc_fmt: Format
 ) -> bool:
-    """Whether float32 and int32 hold every intermediate of the whole chain.
+    """Return whether float32 and int32 hold every intermediate of the whole chain.
 
     With lo, hi the extreme exponents of nonzero products, all values are multiples of
     2**(min(lo, e_acc) - max(F, 23)) and sums stay below K 2**(hi + 2) + |acc|.
@@ -326,7 +326,7 @@ def _narrow(
 
 
 def _power(x: Array, fmt: Format, bias: int) -> Array:
-    """256**e times 2**bias as float64, 0 for zeros."""
+    """Return 256**e times 2**bias as float64, 0 for zeros."""
     code = (8 * exponents(x, fmt).astype(np.int64) + 1023 + bias) << 52
     code[x == 0] = 0
     return code.view(np.float64)
@@ -335,7 +335,7 @@ def _power(x: Array, fmt: Format, bias: int) -> Array:
 def _wide(
     a: Array, b: Array, acc: Array, unit: Unit, a_fmt: Format, b_fmt: Format, acc_fmt: Format
 ) -> Array:
-    """The chain in float64, for any operands; the new accumulator as float32."""
+    """Run the chain in float64, for any operands; return the new accumulator as float32."""
     K = a.shape[-1]
     a64, b64, c = a.astype(np.float64), b.astype(np.float64), acc.astype(np.float64)
     special = not (np.isfinite(a64).all() and np.isfinite(b64).all())

@@ -8,14 +8,14 @@ from gemmproof.reference.gpus import GPUS, TARGETS, TensorCore
 
 _PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
-# What the compiler takes for max_num_imprecise_acc=None in an fp8 dot where there is wgmma.
+# The compiler's value of max_num_imprecise_acc=None in an fp8 dot on a target with wgmma.
 _NEVER_PROMOTED = 1 << 30
 _WGMMA_FP8_K = 32
-_INT8_TCGEN05 = (3, 8)  # the first Triton that makes it of dots of int8; before, mma, which clamps
+_INT8_TCGEN05 = (3, 8)  # the first Triton that emits it for int8 dots; before, mma, which clamps
 
 
 class NoModel(ValueError):
-    """Triton compiles it, but the order in which the products are summed is not known."""
+    """Triton compiles the dot, but the order in which its products are summed is unknown."""
 
 
 def triton_dot(
@@ -34,15 +34,15 @@ def triton_dot(
     loaded_bits: int | None = None,
     joined: bool = False,
 ) -> DotModel:
-    """The model of `acc = tl.dot(a, b, acc)`, or of `acc += tl.dot(a, b)` when not acc_passed.
+    """Model `acc = tl.dot(a, b, acc)`, or `acc += tl.dot(a, b)` when not acc_passed.
 
     Its `dot` takes one BLOCK_K or a whole K loop alike; with acc None it is `tl.dot(a, b)`. fp32
-    operands follow input_precision (tf32 where None). ndim: 3 for batched operands. loaded_bits:
+    operands follow input_precision (tf32 if None). ndim: 3 for batched operands. loaded_bits:
     the width in memory of operands that the kernel itself widened (8 for int8 weights): it
     permutes k in mma.sync. joined: an operand was made by tl.join, which permutes it too. target
     None is the IEEE chain whatever the tile, of the operands as input_precision cuts or splits
     them.
-    Raises ValueError naming the value for what Triton refuses, and NoModel for what has no model.
+    Raises ValueError naming a value that Triton refuses, and NoModel if there is no model.
     """
     a_format, b_format = (in_format, in_format) if isinstance(in_format, str) else in_format
     precision = "tf32" if input_precision is None else input_precision
@@ -115,7 +115,7 @@ def get_version() -> tuple[int, ...]:
 
 
 def _split_operands(model: DotModel, split: Split, BLOCK_K: int) -> DotModel:
-    """The model for fp32 operands, each split into pieces of the given model's format."""
+    """Return the model for fp32 operands, each split into pieces of the given model's format."""
     if not split:
         return model
     return replace(
@@ -127,10 +127,10 @@ def _split_operands(model: DotModel, split: Split, BLOCK_K: int) -> DotModel:
 def imprecise_acc(
     target: str | None, in_format: str | tuple[str, str], given: int | None, BLOCK_K: int
 ) -> int:
-    """max_num_imprecise_acc as the compiler resolves it.
+    """Resolve max_num_imprecise_acc as the compiler does.
 
-    None is 0, but 2**30 for two fp8 operands where there is wgmma. ValueError where Triton refuses
-    the value.
+    None is 0, but 2**30 for two fp8 operands if there is wgmma. ValueError if Triton refuses the
+    value.
     """
     formats = (in_format, in_format) if isinstance(in_format, str) else in_format
     fp8 = all(f in FP8 for f in formats)
@@ -142,7 +142,7 @@ def imprecise_acc(
 
 
 def folds(promotion: int) -> bool:
-    """Whether `acc += tl.dot(a, b)` becomes `tl.dot(a, b, acc)`: only without a promotion interval.
+    """Return whether `acc += tl.dot(a, b)` becomes `tl.dot(a, b, acc)`: only without promotion.
 
     The dot must start at zero and have no other use.
     """
@@ -160,7 +160,7 @@ def triton_instruction(
     ndim: int = 2,
     avoid_wgmma: bool = False,
 ) -> str:
-    """wgmma, tcgen05, mma or fma, by the tile; bits is the width of one operand element.
+    """Return wgmma, tcgen05, mma or fma, by the tile; bits is the width of an operand element.
 
     avoid_wgmma: for an fp8 dot onto fp32 whose promotion interval is shorter than one wgmma.
     """
@@ -184,8 +184,8 @@ def triton_instruction(
 def _loaded_order(
     mma: TensorCore | None, loaded_bits: int, bits: int, BLOCK_K: int
 ) -> tuple[int, ...]:
-    """kwidth_order, or NoModel where one step is not the whole instruction and BLOCK_K is half a
-    group."""
+    """Return kwidth_order, or raise NoModel if one step is not the whole instruction and BLOCK_K is
+    half a group."""
     if bits > 32:
         raise NoModel(f"loaded_bits: got {loaded_bits} of doubles, whose order of k is not known")
     order = kwidth_order(loaded_bits, bits, BLOCK_K)
@@ -195,12 +195,12 @@ def _loaded_order(
 
 
 def kwidth_order(loaded_bits: int, bits: int, BLOCK_K: int) -> tuple[int, ...]:
-    """The order in which mma.sync takes k when operands were loaded as narrower elements.
+    """Return the order in which mma.sync takes k if operands were loaded as narrower elements.
 
     A thread holds w = 32 / loaded_bits neighbours in k, so within 8 w of k instruction r takes
     k = t w + r E + e for its lower half and 4 w more for its upper, E = 32 / bits, t < 4, e < E.
     A BLOCK_K of 4 w has no upper 4 w: instruction r takes k = t w + 2 r E + e and E more (as an
-    H200 does, whose results do not tell the two halves of an instruction apart).
+    H200 does; its results do not distinguish the two halves of an instruction).
     Raises NoModel for any other BLOCK_K.
     """
     w, E = 32 // loaded_bits, 32 // bits
@@ -220,7 +220,7 @@ def kwidth_order(loaded_bits: int, bits: int, BLOCK_K: int) -> tuple[int, ...]:
 
 
 def _fp32_inputs(target: str | None, precision: str) -> tuple[str, Split]:
-    """The format that fp32 operands are computed in, and their split."""
+    """Return the format that fp32 operands are computed in, and their split."""
     if precision == "bf16x3":
         return "bf16", "bf16x3"
     if precision == "bf16x6":

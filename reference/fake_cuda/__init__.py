@@ -1,4 +1,4 @@
-"""The device that a wrapper believes in: CUDA on the CPU, with the answers of the target."""
+"""The device that a wrapper sees: CUDA on the CPU, with the answers of the target."""
 
 from gemmproof.reference.fake_cuda.driver import fake_gpu
 from gemmproof.reference.fake_cuda.tensors import explain_lack

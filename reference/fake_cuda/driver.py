@@ -39,7 +39,7 @@ _KIND = "_accelerator_getAccelerator"  # asks which kind torch was built for
 def refuse_bindings(answered: set[str]) -> Iterator[tuple[Any, str, Any]]:
     """Yield each function of torch._C with its refusal, except those that have an answer.
 
-    The CPU build has hardly any of them, so what calls one is refused with either build. No two
+    The CPU build has hardly any of them, so a call of one is refused with either build. No two
     share a refusal: torch._dynamo knows each by its object, and refuses one twice.
     """
     yield torch._C, _DEFAULT, _refuse_cuda_type(torch._C._set_default_tensor_type)
@@ -53,8 +53,8 @@ def refuse_bindings(answered: set[str]) -> Iterator[tuple[Any, str, Any]]:
 def _refuse_cuda_type(original: Any) -> Any:
     """Return torch._C._set_default_tensor_type with types of CUDA tensors refused.
 
-    The CUDA build of torch accepts them for the whole process: every tensor that is made later,
-    also outside the fake device, would be made on CUDA.
+    The CUDA build of torch accepts them for the whole process: every tensor that is created later,
+    also outside the fake device, would be created on CUDA.
     """
 
     def set_default(kind: Any) -> None:
@@ -80,12 +80,12 @@ class NullContext(ContextDecorator, nullcontext[None]):
 
 
 def always(answer: Any) -> Callable[..., Any]:
-    """A function that returns `answer` for any arguments."""
+    """Return a function that returns `answer` for any arguments."""
     return lambda *args, **kwargs: answer
 
 
 def _compile(model: Any = None, **kwargs: Any) -> Any:
-    """torch.compile, which leaves every function as it is."""
+    """Replace torch.compile, and leave every function unchanged."""
     return model if model is not None else lambda function: function
 
 
@@ -99,7 +99,7 @@ def _seed(seed: int) -> None:
 
 
 def _table(*rows: tuple[str, Any]) -> dict[str, Any]:
-    """From (names, the replacement of each).
+    """Return a table by name from (names, the replacement of each).
 
     No two names share a function: torch._dynamo knows each by its object, and refuses one twice.
     """
@@ -170,7 +170,7 @@ _ACCELERATOR = _table(
 
 
 def _answer_queries(gpu: GPU) -> Callable[[list[str]], list[int]]:
-    """triton.testing.nvsmi, which models of a kernel's time ask for clocks, in MHz."""
+    """Replace triton.testing.nvsmi, which models of a kernel's time ask for clocks, in MHz."""
     clocks = {"sm": gpu.clock // 1000, "memory": gpu.memory_clock // 1000}
 
     def query(attributes: list[str]) -> list[int]:
@@ -184,7 +184,7 @@ def _answer_queries(gpu: GPU) -> Callable[[list[str]], list[int]]:
 
 
 def properties(gpu: GPU) -> Any:
-    """What torch.cuda.get_device_properties() gives."""
+    """Return the answer of torch.cuda.get_device_properties()."""
     shared, amd = gpu.shared_memory, gpu.is_amd
     return Facts(
         "torch.cuda.get_device_properties()",
@@ -215,7 +215,7 @@ def properties(gpu: GPU) -> Any:
 
 
 def _of_cuda(gpu: GPU) -> dict[str, Any]:
-    """torch.cuda's own names, also where a part of it defines them."""
+    """Return torch.cuda's own names, also those that a part of it defines."""
     since_ampere = gpu.capability >= (8, 0)
 
     def is_bf16_supported(including_emulation: bool = True) -> bool:
@@ -251,11 +251,11 @@ def _of_cuda(gpu: GPU) -> dict[str, Any]:
 
 @functools.cache
 def changes(gpu: GPU) -> tuple[Change, ...]:
-    """Every attribute that is replaced while the fake device is there."""
+    """Return every attribute that is replaced while the fake device is active."""
     import triton.testing
 
     cuda, amd = _of_cuda(gpu), gpu.is_amd
-    made: list[Change] = [
+    replacements: list[Change] = [
         (torch.cuda, "_sleep", _NOTHING),
         (torch.cuda, "_get_device_properties", _copy(cuda["get_device_properties"])),
         (torch._C, "_cuda_getCurrentRawStream", always(0)),
@@ -264,14 +264,14 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
         # Times of a fake device mean nothing, and large products take minutes.
         (triton.testing.Mark, "run", _NOTHING),
     ]
-    made += refuse_bindings({name for owner, name, _ in made if owner is torch._C})
+    replacements += refuse_bindings({name for owner, name, _ in replacements if owner is torch._C})
     for module in [
         torch.cuda,
         *(vars(torch.cuda)[p] for p in _PARTS.split() if p in vars(torch.cuda)),
     ]:
         known = {**cuda, **_RANGES} if module.__name__.endswith(("nvtx", "profiler")) else cuda
-        made += _list_answered(module, known)
-        made += _list_refused(module, known)
+        replacements += _list_answered(module, known)
+        replacements += _list_refused(module, known)
     accelerator = {
         **_ACCELERATOR,
         **_MEMORY,
@@ -279,8 +279,8 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
     }
     for name in ("torch.accelerator", "torch.accelerator.memory"):
         if name in sys.modules:
-            made += _list_answered(sys.modules[name], accelerator)
-    made += _list_answered(
+            replacements += _list_answered(sys.modules[name], accelerator)
+    replacements += _list_answered(
         torch,
         {
             "compile": _compile,
@@ -292,14 +292,14 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
             "frombuffer": mark_result_host(torch.frombuffer),
         },
     )
-    made += _list_answered(
+    replacements += _list_answered(
         torch.version, {"cuda": None if amd else _CUDA, "hip": _HIP if amd else None}
     )
-    made += _list_answered(torch.backends.cuda, {"is_built": always(True)})
+    replacements += _list_answered(torch.backends.cuda, {"is_built": always(True)})
     # both call nvidia-smi, which may not be there
     tools = {"nvsmi": _answer_queries(gpu), "set_gpu_clock": refusal("set_gpu_clock", None)}
-    made += _list_answered(triton.testing, {**_BENCHES, **tools})
-    return tuple(made)
+    replacements += _list_answered(triton.testing, {**_BENCHES, **tools})
+    return tuple(replacements)
 
 
 def _list_answered(module: Any, known: dict[str, Any]) -> list[Change]:
@@ -307,7 +307,7 @@ def _list_answered(module: Any, known: dict[str, Any]) -> list[Change]:
 
 
 def _list_refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
-    """The functions and classes of a module that have no answer, except torch's old types."""
+    """Yield functions and classes of a module that have no answer, except torch's old types."""
     for name, value in vars(module).items():
         if name.startswith("_") or name in known or name.endswith(("Tensor", "Storage", "Error")):
             continue
@@ -318,11 +318,11 @@ def _list_refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
 
 
 @contextmanager
-def swap(made: tuple[Change, ...]) -> Iterator[None]:
-    """Within it every attribute has its replacement."""
-    before = [(owner, name, vars(owner).get(name, swap)) for owner, name, _ in made]
+def swap(replacements: tuple[Change, ...]) -> Iterator[None]:
+    """Replace every attribute within the context."""
+    before = [(owner, name, vars(owner).get(name, swap)) for owner, name, _ in replacements]
     try:
-        for owner, name, answer in made:
+        for owner, name, answer in replacements:
             setattr(owner, name, answer)
         yield
     finally:
@@ -335,9 +335,9 @@ def swap(made: tuple[Change, ...]) -> Iterator[None]:
 
 # -- libraries -----------------------------------------------------------------------------------
 def list_libraries() -> list[tuple[Any, str, Any]]:
-    """Triton's bindings of libraries that come with a GPU's driver, each with its replacement.
+    """Return Triton's bindings of libraries of a GPU's driver, each with its replacement.
 
-    Where scripts compare a kernel with cuBLAS they make a handle when they are imported; no kernel
+    Scripts that compare a kernel with cuBLAS create a handle when they are imported; no kernel
     needs it. Older Tritons have no such binding.
     """
     libtriton = importlib.import_module("triton._C.libtriton")
@@ -347,18 +347,18 @@ def list_libraries() -> list[tuple[Any, str, Any]]:
 
 
 def _handle_like(real: type) -> type:
-    """A class to be made from whatever makes `real`; each of its methods is refused by name."""
+    """Return a class constructed as `real` is; each of its methods is refused by name."""
     methods = {
         name: refusal(f"{real.__name__}.{name}", value)
         for name, value in vars(real).items()
         if not name.startswith("_") and callable(value)
     }
-    made = {"__init__": lambda self, workspace: None, "__module__": real.__module__}
-    return type(real.__name__, (), {**made, **methods})
+    constructor = {"__init__": lambda self, workspace: None, "__module__": real.__module__}
+    return type(real.__name__, (), {**constructor, **methods})
 
 
 # -- driver --------------------------------------------------------------------------------------
-# What Triton's drivers and their utilities have only for launches on a device.
+# Names of Triton's drivers and their utilities that serve only launches on a device.
 _TO_LAUNCH = (
     "launcher_cls map_python_to_cpp_type assemble_tensormap_to_arg allocate_default_profile_scratch"
 )
@@ -370,7 +370,7 @@ _UTILITIES_TO_LAUNCH = (
 
 
 def _utilities(gpu: GPU) -> Any:
-    """driver.active.utils: the figures of the device."""
+    """Return driver.active.utils: the figures of the device."""
     figures: dict[str, Any] = {
         "max_shared_mem": gpu.shared_memory,
         "multiprocessor_count": gpu.multiprocessors,
@@ -399,7 +399,7 @@ def _utilities(gpu: GPU) -> Any:
 
 
 def _driver(gpu: GPU) -> Any:
-    """driver.active: what a wrapper may ask of it; it launches nothing."""
+    """Return driver.active, for a wrapper's queries; it launches nothing."""
     from triton.backends.compiler import GPUTarget
 
     major, minor = gpu.capability
@@ -437,11 +437,11 @@ def _changes(gpu: GPU) -> tuple[Change, ...]:
 
 @contextmanager
 def fake_gpu(target: str | None = None) -> Iterator[None]:
-    """Within it CUDA seems present, with the figures of `target` (gpus.DEFAULT where None).
+    """Make CUDA seem present, with the figures of `target` (gpus.DEFAULT if None).
 
     Modules that ask for the device when they are imported, and wrappers that check `a.is_cuda`,
-    run unchanged; no device that the machine may have is reached. What the fake device does not
-    know raises Unsupported with the caller's line, an unknown target ValueError.
+    run unchanged; no device that the machine may have is reached. A query that the fake device
+    cannot answer raises Unsupported with the caller's line, an unknown target ValueError.
     """
     target = target or DEFAULT
     if target not in GPUS:

@@ -21,7 +21,7 @@ from gemmproof.reference.provenance import Line, calling_line, owner, raising_li
 from gemmproof.reference.simulation import Exhausted, SimulatorError, Unsupported
 
 # -- what is unknown without a device ------------------------------------------------------------
-# What torch and Triton say where they look for a device and find none.
+# Messages of torch and Triton when they look for a device and find none.
 _MISSING = (
     "not compiled with CUDA",
     "No CUDA GPUs are available",
@@ -53,13 +53,13 @@ _REFUSED = re.compile(r"tried to allocate (\d+) bytes")
 
 
 class UnknownName(Unsupported, AttributeError, KeyError):
-    """Something asked for by name; whoever is prepared not to find it may catch it as usual."""
+    """An unknown name was requested; callers that expect it to be missing may catch this."""
 
     __str__ = SimulatorError.__str__
 
 
 class Facts(types.SimpleNamespace):
-    """Attributes that are known, of an object that has more: any other name is refused."""
+    """The known attributes of an object that has more: any other name is refused."""
 
     def __init__(self, _of: str, **known: Any) -> None:
         super().__init__(**known)
@@ -72,7 +72,7 @@ class Facts(types.SimpleNamespace):
 
 
 class Table(dict[str, Any]):
-    """Figures that are known, of a table that has more: any other key is refused."""
+    """The known figures of a table that has more: any other key is refused."""
 
     def __init__(self, _of: str, known: dict[str, Any]) -> None:
         super().__init__(known)
@@ -83,47 +83,47 @@ class Table(dict[str, Any]):
 
 
 def make_unknown(what: str) -> Unsupported:
-    """The error for `what`, at the user's innermost line on the stack."""
+    """Return the error for `what`, at the user's innermost line on the stack."""
     return Unsupported(f"{what} is not known to the fake device", calling_line())
 
 
 def make_unknown_name(what: str) -> UnknownName:
-    """The error for an attribute or a key, at the user's innermost line on the stack."""
+    """Return the error for an attribute or a key, at the user's innermost line on the stack."""
     return UnknownName(f"{what} is not known to the fake device", calling_line())
 
 
 def explain_lack(error: Exception, gpu: GPU) -> SimulatorError | None:
-    """The error to raise for a call that failed for what this machine lacks, None for any other.
+    """Return the error for a call that failed for lack of a resource here, None for any other.
 
-    That is memory which `gpu` has, a Python package, and what comes with the GPU's driver.
+    A resource is memory which `gpu` has, a Python package, or a part of the GPU's driver.
     """
     text, where = words_of(error)[:200], raising_line(error)
     asked = _find_memory(error, text)
     if 0 < asked <= gpu.memory:
-        words = text or type(error).__name__
-        return Exhausted(f"this machine lacks memory for this line ({words})", where)
+        reason = text or type(error).__name__
+        return Exhausted(f"this machine lacks memory for this line ({reason})", where)
     if isinstance(error, ImportError) or (isinstance(error, OSError) and _names_driver(error)):
         return Unsupported(f"this line needs what this machine lacks: {text}", where)
     return None
 
 
 def explain_missing(error: Exception) -> Unsupported | None:
-    """The error to raise for one that only a missing device can cause, None for any other.
+    """Return the error to raise for one that only a missing device can cause, None for any other.
 
-    A machine with a GPU would not have raised it, so it says nothing about the kernel.
+    A machine with a GPU would not have raised it, so the kernel is not at fault.
     """
     text = words_of(error)
     if not isinstance(error, AssertionError | AttributeError | RuntimeError | TypeError):
         return None
-    if not any(words in text for words in _MISSING):
+    if not any(message in text for message in _MISSING):
         return None
     called = _find_called(list(walk_tb(error.__traceback__))[::-1]) or "what this line asks of CUDA"
-    words = f"{called} is not known to the fake device ({text[:120]})"
-    return Unsupported(words, raising_line(error))
+    message = f"{called} is not known to the fake device ({text[:120]})"
+    return Unsupported(message, raising_line(error))
 
 
 def _find_memory(error: Exception, text: str) -> int:
-    """How many bytes an allocation wanted that failed; 1 where that is not told, 0 for no such."""
+    """Return the bytes that a failed allocation requested; 1 if unknown, 0 if none failed."""
     if isinstance(error, MemoryError):
         return 1
     refused = _REFUSED.search(text) if "can't allocate memory" in text else None
@@ -131,18 +131,18 @@ def _find_memory(error: Exception, text: str) -> int:
 
 
 def _names_driver(error: OSError) -> bool:
-    """Whether a library could not be loaded, or a tool of the driver's is not there to be run."""
+    """Return whether a library, or a tool of the driver's, is missing."""
     tool = isinstance(error, FileNotFoundError) and str(error.filename).rpartition("/")[2] in _TOOLS
     return tool or _LIBRARY.search(words_of(error)) is not None
 
 
 def no_device() -> NoReturn:
-    """Refuse, in place of what of torch reaches the real device, by the name that was called."""
+    """Refuse a call of torch that reaches the real device, by the name that was called."""
     raise make_unknown(label_call())
 
 
 def label_call() -> str:
-    """Return what the user's innermost line calls: a function of torch, or its own words."""
+    """Return what the user's innermost line calls: a function of torch, or its own text."""
     called = _find_called(walk_stack(sys._getframe(1)))
     if called is None:  # a type or a function in C, which has no frame
         for frame, _ in walk_stack(sys._getframe(1)):
@@ -164,7 +164,7 @@ def _text_called(frame: types.FrameType) -> str | None:
 
 
 def refusal(name: str, original: Any) -> Any:
-    """Replaces a function or class that the fake device does not know: calling it raises."""
+    """Replace a function or class that the fake device does not know: calling it raises."""
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise make_unknown(name)
@@ -177,17 +177,17 @@ def refusal(name: str, original: Any) -> Any:
 
 
 def _find_called(lines: Iterable[Line]) -> str | None:
-    """What the innermost user's line calls: the outermost function of torch below it."""
-    found = None
+    """Return what the innermost user's line calls: the outermost function of torch below it."""
+    called = None
     for frame, _ in lines:
         if owner(frame.f_code.co_filename) != "library":
             break
         module = frame.f_globals.get("__name__", "")
         if frame.f_code.co_name == "__torch_function__" and "func" in frame.f_locals:
-            found = f"torch's {getattr(frame.f_locals['func'], '__name__', 'function')}"
+            called = f"torch's {getattr(frame.f_locals['func'], '__name__', 'function')}"
         elif module.partition(".")[0] in ("torch", "triton"):
-            found = f"{module}.{frame.f_code.co_qualname}"
-    return found
+            called = f"{module}.{frame.f_code.co_qualname}"
+    return called
 
 
 # -- tensors -------------------------------------------------------------------------------------
@@ -196,23 +196,23 @@ _HOST = "_gemmproof_host"
 
 
 def is_host(tensor: torch.Tensor) -> bool:
-    """Whether a wrapper made the tensor on the host; False where that is not known."""
+    """Return whether a wrapper created the tensor on the host; False if that is unknown."""
     return _HOST in tensor.__dict__
 
 
 def mark_result_host(function: Any) -> Any:
-    """`function`, whose calls torch hides from modes, with its result marked as a host tensor."""
+    """Return `function`, whose calls torch hides from modes, with its result marked as host."""
 
-    def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+    def wrapper(*args: Any, **kwargs: Any) -> torch.Tensor:
         tensor = function(*args, **kwargs)
         _mark(tensor, True)
         return tensor
 
-    return made
+    return wrapper
 
 
 class OnCpu(TorchFunctionMode):
-    """Every tensor is on the CPU; all but those made on the host say they are on CUDA device 0."""
+    """Every tensor is on the CPU; all but those created on the host appear on CUDA device 0."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -233,16 +233,16 @@ class OnCpu(TorchFunctionMode):
         elif own and name in _METHODS:
             return _METHODS[name](*args, **kwargs)
         elif name == "type" and own and len(args) == 1 and not kwargs:
-            words = str(func(*args))
-            return words if is_host(args[0]) else words.replace("torch.", "torch.cuda.")
+            text = str(func(*args))
+            return text if is_host(args[0]) else text.replace("torch.", "torch.cuda.")
         elif _writes(name, kwargs):
             note_change()
-        args, place = _on_cpu(func, name, args, kwargs)
+        args, device = _on_cpu(func, name, args, kwargs)
         result = func(*args, **kwargs)
         if name == "__set__" and getattr(func.__self__, "__name__", "") == "data":
             _mark(args[0], is_host(args[1]))
         if isinstance(result, torch.Tensor | tuple | list):
-            _mark_place(result, place, args, kwargs)
+            _mark_place(result, device, args, kwargs)
         return result
 
 
@@ -278,12 +278,12 @@ class _Changes:
 
 
 def note_change() -> None:
-    """Note a write to existing memory."""
+    """Count a write to existing memory."""
     _Changes.count += 1
 
 
 def count_changes() -> int:
-    """How often `note_change` was called: if it has not grown, nothing was written."""
+    """Return how often `note_change` was called: if it has not grown, nothing was written."""
     return _Changes.count
 
 
@@ -297,9 +297,9 @@ def _writes(name: str, kwargs: dict[str, Any]) -> bool:
 
 
 def _custom_op(func: Any) -> Any:
-    """The Python body of an operator made with torch.library (custom_op, triton_op), else None.
+    """Return the Python body of an operator of torch.library (custom_op, triton_op), else None.
 
-    It is called directly, so that what it allocates and launches is seen.
+    It is called directly, so that its allocations and launches are observed.
     """
     if not isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return None
@@ -313,33 +313,33 @@ def _custom_op(func: Any) -> Any:
 def _on_cpu(
     func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], str | None]:
-    """The arguments with the CPU for any CUDA device, and the place that they name, if any."""
-    place = _place_of(kwargs.get("device"))
-    if place == "cuda":
+    """Return the arguments with the CPU for any CUDA device, and the device that they name."""
+    device = _place_of(kwargs.get("device"))
+    if device == "cuda":
         kwargs["device"] = "cpu"
     elif _default_is_cuda() and kwargs.get("device") is None and func in _constructors():
-        kwargs["device"], place = "cpu", "cuda"
+        kwargs["device"], device = "cpu", "cuda"
     if kwargs.get("pin_memory"):
         kwargs["pin_memory"] = False  # torch has no pinned memory without a device
     if name not in ("to", "type") or not args or not isinstance(args[0], torch.Tensor):
-        return args, place
+        return args, device
     first = kwargs.get("other", args[1] if len(args) > 1 else kwargs.get("dtype"))
     if isinstance(first, torch.Tensor):
-        place = "cpu" if is_host(first) else "cuda"
+        device = "cpu" if is_host(first) else "cuda"
     elif name == "type" and isinstance(first, str) and len(args) > 1:
-        place = "cuda" if first.startswith("torch.cuda.") else "cpu"
+        device = "cuda" if first.startswith("torch.cuda.") else "cpu"
         args = (args[0], first.replace("torch.cuda.", "torch."), *args[2:])
-    elif place is None:
-        place = _place_of(first)
+    elif device is None:
+        device = _place_of(first)
         args = tuple("cpu" if i and _place_of(x) == "cuda" else x for i, x in enumerate(args))
     here = "cpu" if is_host(args[0]) else "cuda"
-    if name == "to" and place not in (None, here) and len(args) < 5:
+    if name == "to" and device not in (None, here) and len(args) < 5:
         kwargs["copy"] = True  # as between two devices
-    return args, place
+    return args, device
 
 
 def _place_of(x: Any) -> str | None:
-    """ "cuda" or "cpu" for what names a device, None for anything else."""
+    """Return "cuda" or "cpu" for anything that names a device, None for anything else."""
     if isinstance(x, bool):
         return None
     if isinstance(x, int):
@@ -351,16 +351,16 @@ def _place_of(x: Any) -> str | None:
     return kind if kind in ("cuda", "cpu") else None
 
 
-def _mark_place(result: Any, place: str | None, args: Any, kwargs: dict[str, Any]) -> None:
-    """Mark what a call of torch made with its place: the one named, else that of the operands."""
-    made = [result] if isinstance(result, torch.Tensor) else result
-    made = [x for x in made if isinstance(x, torch.Tensor)]
-    if not made:
+def _mark_place(result: Any, device: str | None, args: Any, kwargs: dict[str, Any]) -> None:
+    """Mark the results of a call of torch with their device: as named, else as the operands."""
+    results = [result] if isinstance(result, torch.Tensor) else result
+    results = [x for x in results if isinstance(x, torch.Tensor)]
+    if not results:
         return
     operands = list(_tensors((*args, *kwargs.values())))
     # without operands: torch's own default, the CPU
-    host = all(map(is_host, operands)) if place is None else place == "cpu"
-    for tensor in made:
+    host = all(map(is_host, operands)) if device is None else device == "cpu"
+    for tensor in results:
         if tensor.is_cuda:  # a real one, by a path that is not intercepted here
             raise make_unknown("a tensor that torch makes on CUDA here")
         if not any(tensor is x for x in operands):
@@ -423,22 +423,22 @@ _capturing: list[Graph] = []
 
 
 class Event:
-    """torch.cuda.Event: whatever it waits for has happened."""
+    """torch.cuda.Event: everything that it waits for has happened."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.device, self.cuda_event = CUDA, 0
 
     def record(self, stream: Any = None) -> None:
-        """Nothing is in flight that could be recorded."""
+        """Do nothing: nothing is in flight that could be recorded."""
 
     synchronize = wait = record
 
     def query(self) -> bool:
-        """The event has happened."""
+        """Return True: the event has happened."""
         return True
 
     def elapsed_time(self, end_event: Any) -> float:
-        """The same between any two events."""
+        """Return the same time between any two events."""
         return MILLISECONDS
 
 
@@ -451,21 +451,21 @@ class Stream:
         self.priority = kwargs.get("priority", 0)
 
     def synchronize(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing is in flight."""
+        """Do nothing: nothing is in flight."""
 
     wait_event = wait_stream = synchronize
 
     def query(self) -> bool:
-        """All its work is done."""
+        """Return True: all its work is done."""
         return True
 
     def record_event(self, event: Any = None) -> Any:
-        """The event, or a new one; it has happened."""
+        """Return the event, or a new one; it has happened."""
         return Event() if event is None else event
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """The least and the greatest priority."""
+        """Return the least and the greatest priority."""
         return 0, -5
 
     def __enter__(self) -> Stream:
@@ -480,24 +480,24 @@ _entered.append(Stream())
 
 
 def current_stream(device: Any = None) -> Any:
-    """The stream of the innermost context."""
+    """Return the stream of the innermost context."""
     return _entered[-1]
 
 
 def default_stream(device: Any = None) -> Any:
-    """The stream outside every context."""
+    """Return the stream outside every context."""
     return _entered[0]
 
 
 def set_stream(stream: Any) -> None:
-    """Make it the current one within the innermost context."""
+    """Make `stream` the current one within the innermost context."""
     if stream is not None and len(_entered) > 1:
         _entered[-1] = stream
 
 
 @contextmanager
 def in_stream(stream: Any) -> Iterator[None]:
-    """torch.cuda.stream(s)."""
+    """Replace torch.cuda.stream(s)."""
     _entered.append(current_stream() if stream is None else stream)
     try:
         yield
@@ -506,39 +506,39 @@ def in_stream(stream: Any) -> Iterator[None]:
 
 
 class Graph:
-    """torch.cuda.CUDAGraph: what it captures runs at once, and counts as its first replay."""
+    """torch.cuda.CUDAGraph: captured work runs at once, and counts as the first replay."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.captured: int | None = None
 
     def capture_begin(self, *args: Any, **kwargs: Any) -> None:
-        """What is launched from here on belongs to the graph."""
+        """Begin the capture: later launches belong to the graph."""
         _capturing.append(self)
 
     def capture_end(self) -> None:
-        """The graph is whole, and has run."""
+        """End the capture: the graph is complete, and has run."""
         _capturing.clear()
         self.captured = count_changes()
 
     def replay(self) -> None:
-        """Does nothing; refused once memory was written since the capture, which it would miss."""
+        """Do nothing; refuse if memory was written since the capture, which a replay would miss."""
         if self.captured != count_changes():
             raise make_unknown(
                 "torch.cuda.CUDAGraph.replay, once memory was written since its capture,"
             )
 
     def reset(self) -> None:
-        """Forget what was captured."""
+        """Discard the capture."""
         self.captured = None
 
     def pool(self) -> tuple[int, int]:
-        """The handle of a memory pool."""
+        """Return the handle of a memory pool."""
         return 0, 0
 
 
 @contextmanager
 def capture(cuda_graph: Graph, *args: Any, **kwargs: Any) -> Iterator[None]:
-    """torch.cuda.graph(g)."""
+    """Replace torch.cuda.graph(g)."""
     cuda_graph.capture_begin()
     try:
         yield
@@ -547,12 +547,12 @@ def capture(cuda_graph: Graph, *args: Any, **kwargs: Any) -> Iterator[None]:
 
 
 def is_capturing() -> bool:
-    """Whether a graph is being captured."""
+    """Return whether a graph is being captured."""
     return bool(_capturing)
 
 
 def make_graphed_callables(callables: Any, *args: Any, **kwargs: Any) -> Any:
-    """The callables themselves: each call runs them anew, which is what a graph's replay does."""
+    """Return the callables: each call runs them again, as a graph's replay does."""
     return callables
 
 
@@ -563,7 +563,7 @@ def do_bench(
     return_mode: str = "mean",
     **kwargs: Any,
 ) -> Any:
-    """triton.testing.do_bench after one call of `fn`: every time is the same."""
+    """Replace triton.testing.do_bench: call `fn` once; every time is the same."""
     fn()
     if quantiles is not None:
         return [MILLISECONDS] * len(quantiles) if len(quantiles) != 1 else MILLISECONDS
@@ -574,10 +574,10 @@ class Generator(torch.Generator):
     """torch.Generator(device="cuda"): a CPU generator, as all tensors are on the CPU."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:
-        """For any device."""
-        made = super().__new__(cls)
-        made.requested = device  # type: ignore[attr-defined]
-        return made
+        """Create a generator for any device."""
+        generator = super().__new__(cls)
+        generator.requested = device  # type: ignore[attr-defined]
+        return generator
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]

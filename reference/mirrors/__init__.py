@@ -50,7 +50,7 @@ class Mirror:
     wraps: bool = False
 
     def pids(self, launch: MirrorLaunch) -> Iterator[Pid]:
-        """Every program of the grid, the first axis outermost."""
+        """Return every program of the grid, the first axis outermost."""
         x, y, z = self.grid(launch)
         return ((i, j, k) for i in range(x) for j in range(y) for k in range(z))
 
@@ -60,11 +60,11 @@ class Mirror:
             compute_tile(mem, tile, launch, self.wraps)
 
     def __call__(self, call: MirrorCall) -> list[StatedLaunch]:
-        """The one launch of a call."""
+        """Return the one launch of a call."""
         return self.state(call.launch)
 
     def state(self, launch: MirrorLaunch) -> list[StatedLaunch]:
-        """The one launch."""
+        """Return the one launch."""
         return [StatedLaunch(self.grid(launch), lambda mem: self.run(mem, launch))]
 
 
@@ -76,7 +76,7 @@ MIRRORS = {
     "matmul_persistent": PERSISTENT,
     "matmul_tma": PERSISTENT,
 }
-#: Of calls that are more than one product in one launch.
+#: Mirrors of calls that are more than one product in one launch.
 CALL_MIRRORS: dict[str, Callable[[MirrorCall], list[StatedLaunch]]] = {
     "matmul_splitk": state_splitk,
     "bmm": state_bmm,
@@ -90,7 +90,7 @@ CALL_MIRRORS: dict[str, Callable[[MirrorCall], list[StatedLaunch]]] = {
 
 
 def mirror_for(kernel_name: str) -> Mirror:
-    """The mirror of one of our kernels, by the name of its wrapper; ValueError for any other."""
+    """Return the mirror of one of our kernels, by its wrapper's name; ValueError for any other."""
     if kernel_name not in MIRRORS:
         raise ValueError(f"mirror_for: got {kernel_name!r}, expected one of {' '.join(MIRRORS)}")
     return MIRRORS[kernel_name]
@@ -101,7 +101,7 @@ __all__ = ["CALL_MIRRORS", "MIRRORS", "Mirror", "MirrorLaunch", "launch_of", "mi
 
 # -- runs of a mirror ----------------------------------------------------------------------------
 def touches_of(mirror: Mirror, launch: MirrorLaunch, pid: Pid) -> tuple[Touch, ...]:
-    """The accesses of one program in order; no values are computed."""
+    """Return the accesses of one program in order; no values are computed."""
     mem = Addresses(pid=pid)
     mirror.run(mem, launch)
     return tuple(mem.touches)

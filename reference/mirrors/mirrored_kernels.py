@@ -28,13 +28,13 @@ ENGINE_BYTES = 16
 
 
 def pad_row(length: int, itemsize: int) -> int:
-    """The elements from one row of a copy to the next: as few as end at a multiple of 16 bytes."""
+    """Return the elements from one row of a copy to the next: padded to a multiple of 16 bytes."""
     step = ENGINE_BYTES // itemsize
     return -(-length // step) * step
 
 
 def can_address(x: MirrorTensor, dense: int) -> bool:
-    """Whether the engine takes a matrix that is dense along the axis `dense`.
+    """Return whether the engine can address a matrix that is dense along the axis `dense`.
 
     Its first address and the distance from a row (a column) to the next, which is not 0, are
     multiples of 16 bytes.
@@ -45,10 +45,10 @@ def can_address(x: MirrorTensor, dense: int) -> bool:
 
 
 def copy_call(call: MirrorCall) -> tuple[MirrorCall, dict[str, Part]]:
-    """The call on copies of what the engine cannot address, and the names of the copies.
+    """Return the call on copies of matrices that the engine cannot address, and the copies' names.
 
     Copies of a have dense rows, of b dense columns, as 8 bits must be anyway. A result is addressed
-    where its rows also end at 16 bytes.
+    if its rows also end at 16 bytes.
     """
     a, b, c = (call.tensors[name] for name in "abc")
     K, N = b.shape
@@ -70,7 +70,7 @@ def copy_call(call: MirrorCall) -> tuple[MirrorCall, dict[str, Part]]:
 def state_padded(
     call: MirrorCall, product: Callable[[MirrorLaunch], list[StatedLaunch]]
 ) -> list[StatedLaunch]:
-    """`product`, on copies where it goes by descriptors. What copies them is no launch.
+    """Return `product`, on copies if it uses descriptors. The copying itself is not a launch.
 
     The copy engine stores whole parts of 16 bytes: the rows of a copied result to their end.
     """
@@ -81,10 +81,10 @@ def state_padded(
     if "c" in names:
         launch = replace(launch, spare=launch.stride_cm - launch.N)
 
-    def stand_in(stated: StatedLaunch) -> StatedLaunch:
-        return replace(stated, run=lambda mem: stated.run(look(mem, **names)))
+    def stand_in(original: StatedLaunch) -> StatedLaunch:
+        return replace(original, run=lambda mem: original.run(look(mem, **names)))
 
-    return [stand_in(stated) for stated in product(launch)]
+    return [stand_in(original) for original in product(launch)]
 
 
 # -- schedules of programs -----------------------------------------------------------------------
@@ -93,7 +93,7 @@ Order = tuple[tuple[int, int], ...]
 
 @lru_cache(maxsize=64)
 def order_grouped(num_pid_m: int, num_pid_n: int, GROUP_M: int) -> Order:
-    """Bands of GROUP_M rows from the top, the last perhaps lower; in a band down the columns.
+    """Order tiles in bands of GROUP_M rows from the top, the last perhaps lower; by columns.
 
     `tl.swizzle2d` maps tiles numbered row by row to the same order.
     """
@@ -108,30 +108,30 @@ def order_grouped(num_pid_m: int, num_pid_n: int, GROUP_M: int) -> Order:
 
 
 def persistent(order: Order, pid: int, NUM_SMS: int) -> Order:
-    """The share of program `pid`: every NUM_SMS-th tile of the order, starting at tile `pid`."""
+    """Return the share of program `pid`: every NUM_SMS-th tile of the order, from tile `pid` on."""
     if NUM_SMS < 1:
         raise ValueError(f"persistent: got {NUM_SMS=}, expected at least 1")
     return order[pid::NUM_SMS]
 
 
 def own_tile(launch: MirrorLaunch, pid: Pid) -> Order:
-    """Tile (i, j) for program (i, j)."""
+    """Return tile (i, j) for program (i, j)."""
     return ((pid[0], pid[1]),)
 
 
 def grouped_tile(launch: MirrorLaunch, pid: Pid) -> Order:
-    """The tile at position pid of the grouped order."""
+    """Return the tile at position pid of the grouped order."""
     return _grouped(launch)[pid[0] : pid[0] + 1]
 
 
 def swizzled_tile(launch: MirrorLaunch, pid: Pid) -> Order:
-    """The tile that the swizzle gives to the program's row-major number; the grid is (N, M)."""
+    """Return the tile of the program's row-major number in the swizzle; the grid is (N, M)."""
     number = pid[1] * launch.num_pid_n + pid[0]
     return _grouped(launch)[number : number + 1]
 
 
 def persistent_tiles(launch: MirrorLaunch, pid: Pid) -> Order:
-    """Every NUM_SMS-th tile of the grouped order."""
+    """Return every NUM_SMS-th tile of the grouped order."""
     return persistent(_grouped(launch), pid[0], launch.NUM_SMS)
 
 
@@ -149,7 +149,7 @@ def compute_tile(
     rows: int | None = None,
     follows: Callable[[int], None] = lambda step: None,
 ) -> None:
-    """Compute and store the tile (pid_m, pid_n); the first `rows`, where they are fewer than M."""
+    """Compute and store the tile (pid_m, pid_n); only the first `rows`, if fewer than M."""
     acc = multiply_tile(mem, tile, launch, wraps, follows)
     m, n = _indices(tile, launch)
     offs_c = np.add.outer(m * launch.stride_cm, n * launch.stride_cn)
@@ -169,11 +169,11 @@ def multiply_tile(
     wraps: bool = False,
     follows: Callable[[int], None] = lambda step: None,
 ) -> Array:
-    """The sums of the tile (pid_m, pid_n).
+    """Return the sums of the tile (pid_m, pid_n).
 
     k past the end is masked and reads as zero. So are rows and columns, unless `wraps`: then they
-    are read from the start again. What is fetched of a transpose is turned. `follows` what is
-    fetched in each step along K.
+    are read from the start again. Blocks of a transpose are transposed. `follows` is called after
+    the loads of each step along K.
     """
     m, n = _indices(tile, launch)
     inside_m, inside_n = m < launch.M, n < launch.N
@@ -193,7 +193,7 @@ def multiply_tile(
 
 
 def _indices(tile: tuple[int, int], launch: MirrorLaunch) -> tuple[Array, Array]:
-    """The rows and the columns of a tile, also past the end."""
+    """Return the rows and the columns of a tile, also past the end."""
     m = tile[0] * launch.BLOCK_M + np.arange(launch.BLOCK_M, dtype=np.int64)
     n = tile[1] * launch.BLOCK_N + np.arange(launch.BLOCK_N, dtype=np.int64)
     return m, n
@@ -205,7 +205,7 @@ def _load(mem: Addresses, operand: Operand, offs: Array, mask: Array, is_t: bool
 
 # -- batches -------------------------------------------------------------------------------------
 def state_bmm(call: MirrorCall) -> list[StatedLaunch]:
-    """Persistent programs. Descriptors, whose constants say how they lie, fetch of a batch."""
+    """Persistent programs. Descriptors, which the constants declare, load from a batch."""
     launch, batch = call.launch, call.tensors["a"].shape[0]
     is_described = "A_IS_T" in call.constants
     steps = {name: call.tensors[name].strides[0] for name in "abc"}
@@ -224,8 +224,8 @@ def state_bmm(call: MirrorCall) -> list[StatedLaunch]:
 def state_grouped_gemm(call: MirrorCall) -> list[StatedLaunch]:
     """Persistent programs; the tiles of one group after those of another, each in grouped order.
 
-    A program reads all bounds first, then for each tile the two of its group. By descriptors, which
-    know of no groups, it reads rows of a up to the matrix's end, and stores its group's alone.
+    A program reads all bounds first, then for each tile the two of its group. With descriptors,
+    which have no groups, it reads rows of a up to the end of the matrix, and stores its group's.
     """
     launch = call.launch
     offsets, b = call.tensors["offsets"], call.tensors["b"]
@@ -271,8 +271,8 @@ COLUMNS = 128
 def state_block_scaled(call: MirrorCall, b_is_given_t: bool = False) -> list[StatedLaunch]:
     """Tiles in grouped order: persistent programs by descriptors, b's of b^T, else a program each.
 
-    With a block go a's scales of the rows of the tile, and the one of b. `b_is_given_t`: the
-    operand b is the transpose of what the wrapper is given.
+    Each block is followed by a's scales of the rows of the tile, and the one of b. `b_is_given_t`:
+    the operand b is the transpose of the wrapper's argument.
     """
     b = call.tensors["b"]
     if b_is_given_t:
@@ -299,7 +299,7 @@ def state_block_scaled(call: MirrorCall, b_is_given_t: bool = False) -> list[Sta
 
 # -- split-K -------------------------------------------------------------------------------------
 WORKSPACE = "w_ptr"
-#: What a program does of its share: its tile, the share's first k, and the k behind its last.
+#: The work of a program: its tile, the first k of its share, and the k behind the last.
 Work = Callable[[Addresses, MirrorLaunch, tuple[int, int], int, int], None]
 
 
@@ -319,9 +319,9 @@ def _multiply(
 
 
 def state_shares(call: MirrorCall, work: Work) -> list[StatedLaunch]:
-    """Program (i, z) has tile i, counted down the columns of tiles, and the z-th SHARE steps of K.
+    """Program (i, z) has tile i, counted by columns of tiles, and the z-th SHARE steps of K.
 
-    The workspace is (shares, M, N), dense; of a single share it is c, and nothing is added up.
+    The workspace is (shares, M, N), dense; for a single share it is c, and nothing is added up.
     """
     launch = call.launch
     length = call.integer("SHARE") * launch.BLOCK_K
@@ -335,8 +335,8 @@ def state_shares(call: MirrorCall, work: Work) -> list[StatedLaunch]:
         c = Part("c") if shares == 1 else Part(WORKSPACE, share * launch.M * launch.N)
         work(look(mem, c=c), own, tiles[number], begin, min(begin + length, launch.K))
 
-    stated = [StatedLaunch((len(tiles), shares, 1), run)]
-    return stated if shares == 1 else [*stated, _add_shares(call, shares)]
+    launches = [StatedLaunch((len(tiles), shares, 1), run)]
+    return launches if shares == 1 else [*launches, _add_shares(call, shares)]
 
 
 def _add_shares(call: MirrorCall, shares: int) -> StatedLaunch:
@@ -360,11 +360,11 @@ def _add_shares(call: MirrorCall, shares: int) -> StatedLaunch:
 def state_streamk(
     call: MirrorCall, otherwise: Callable[[MirrorCall], list[StatedLaunch]]
 ) -> list[StatedLaunch]:
-    """By descriptors; `otherwise` by pointers.
+    """Return the launches by descriptors, or `otherwise` by pointers.
 
-    As many tiles, in grouped order, are computed whole as NUM_SMS divides. Of the steps of those
-    left, one after another, each program has as many, the last ones fewer or none. It leaves the
-    sums of its p-th tile in the p-th of its two blocks of the workspace.
+    The largest multiple of NUM_SMS tiles, in grouped order, is computed whole. The steps of the
+    other tiles, in order, are divided equally among the programs, the last ones with fewer or none.
+    A program leaves the sums of its p-th tile in the p-th of its two blocks of the workspace.
     """
     if "A_IS_T" not in call.constants:
         return otherwise(call)
@@ -390,7 +390,7 @@ def state_streamk(
         pid = mem.pid[0]
         for tile in order[:whole][pid::programs]:
             compute_tile(mem, tile, launch)
-        for number, place, first, last in work.get(pid, ()):
+        for number, slot, first, last in work.get(pid, ()):
             begin, end = first * launch.BLOCK_K, min(last * launch.BLOCK_K, launch.K)
             parts = {
                 "a": Part("a", begin * launch.stride_ak),
@@ -399,37 +399,37 @@ def state_streamk(
             acc = multiply_tile(
                 look(mem, **parts), order[whole + number], replace(launch, K=end - begin)
             )
-            mem.store(WORKSPACE, place * block.size + block, acc, np.ones_like(block, bool))
+            mem.store(WORKSPACE, slot * block.size + block, acc, np.ones_like(block, bool))
 
     def add(mem: Addresses) -> None:
         number, part, _ = mem.pid
         rows = part * ROWS + np.arange(ROWS, dtype=np.int64)
         total = mem.zeros(ROWS, launch.BLOCK_N)
-        for place in blocks_of[number]:
-            offs = place * block.size + block[rows]
+        for slot in blocks_of[number]:
+            offs = slot * block.size + block[rows]
             total = total + mem.load(WORKSPACE, offs, np.ones_like(offs, bool), 0.0)
         m = order[whole + number][0] * launch.BLOCK_M + rows
         n = order[whole + number][1] * launch.BLOCK_N + np.arange(launch.BLOCK_N, dtype=np.int64)
         offs = np.add.outer(m * launch.stride_cm, n * launch.stride_cn)
         mem.store("c", offs, total, np.logical_and.outer(m < launch.M, n < launch.N))
 
-    stated = [StatedLaunch((programs, 1, 1), multiply)]
+    launches = [StatedLaunch((programs, 1, 1), multiply)]
     if whole == len(order):
-        return stated
+        return launches
     ROWS = call.integer("ROWS")
-    return [*stated, StatedLaunch((len(order) - whole, launch.BLOCK_M // ROWS, 1), add)]
+    return [*launches, StatedLaunch((len(order) - whole, launch.BLOCK_M // ROWS, 1), add)]
 
 
 # -- packed weights ------------------------------------------------------------------------------
 def state_weight_only(call: MirrorCall) -> list[StatedLaunch]:
     """matmul_w8 and matmul_w4: shares of K, in tiles of the transposed result.
 
-    A step's weights of 4 bits are fetched at once, in words of four rows that lie 32 apart; those
-    of 8 bits group by group. Scales and zero points are fetched once where they are of columns,
-    else for each group that has a row in the share; their rows are of the group's number.
+    A step's weights of 4 bits are loaded at once, in words of four rows that are 32 apart; those
+    of 8 bits group by group. Scales and zero points are loaded once if they are per column, else
+    for each group that has a row in the share; their row is the group's number.
     """
     group, per_word = (call.integer(name) for name in ("GROUP", "PER_WORD"))
-    # words are of no product's shape
+    # packed words do not have the shape of the product
     whole = replace(
         call.tensors["b"], shape=(call.tensors["a"].shape[1], call.tensors["b"].shape[1])
     )
@@ -459,9 +459,9 @@ def state_weight_only(call: MirrorCall) -> list[StatedLaunch]:
         width = min(group or launch.BLOCK_K, launch.BLOCK_K)
         for start in range(begin, end, launch.BLOCK_K):
             if per_word > 1:
-                words = launch.BLOCK_K // per_word
-                rows = start // launch.BLOCK_K * words + np.arange(words, dtype=np.int64)
-                load_weights(rows, np.ones(words, bool))
+                num_words = launch.BLOCK_K // per_word
+                rows = start // launch.BLOCK_K * num_words + np.arange(num_words, dtype=np.int64)
+                load_weights(rows, np.ones(num_words, bool))
             for first in range(start, start + launch.BLOCK_K, width):
                 k = first + np.arange(width, dtype=np.int64)
                 load_activations(k)

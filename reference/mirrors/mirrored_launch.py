@@ -19,9 +19,9 @@ Pid = tuple[int, int, int]
 class Touch:
     """A load or store of one block by one program.
 
-    operand: a, b, c or what the caller calls it; of memory that the wrapper made, the kernel's
+    operand: a, b, c or the caller's name; for memory that the wrapper allocated, the kernel's
     parameter. offsets: int64, in elements from the operand's first element, block shaped. mask:
-    bool of that shape, None for all lanes. other: what masked lanes of a load receive, None if
+    bool of that shape, None for all lanes. other: the value of masked lanes of a load, None if
     undefined.
     """
 
@@ -38,9 +38,9 @@ class Touch:
 
 
 def first_difference(got: Sequence[Touch], expected: Sequence[Touch]) -> str | None:
-    """The first disagreement between two traces in `where: got, expected` form, None if equal.
+    """Return the first difference of two traces as `where: got, expected`, or None if equal.
 
-    Offsets count only where a lane is active: what a masked lane would address touches nothing.
+    Offsets count only where a lane is active: a masked lane accesses nothing.
     """
     for position, (x, y) in enumerate(zip(got, expected, strict=False)):
         difference = touch_difference(x, y)
@@ -57,7 +57,7 @@ def first_difference(got: Sequence[Touch], expected: Sequence[Touch]) -> str | N
 
 
 def touch_difference(got: Touch, expected: Touch) -> str | None:
-    """Where one access differs from another, None if they touch the same elements."""
+    """Return the first difference of two accesses, or None if they touch the same elements."""
     if (got.kind, got.operand, got.pid) != (expected.kind, expected.operand, expected.pid):
         return f"got {got}, expected {expected}"
     if got.offsets.shape != expected.offsets.shape:
@@ -114,7 +114,7 @@ class Addresses:
     touches: list[Touch] = field(default_factory=list)
 
     def load(self, operand: Operand, offs: Array, mask: Array, other: float) -> Array:
-        """The block at `offs`, `other` where the mask is False."""
+        """Return the block at `offs`, `other` where the mask is False."""
         self.touches.append(Touch("load", operand, offs, mask, other, self.pid))
         return np.zeros((), np.float32)
 
@@ -123,11 +123,11 @@ class Addresses:
         self.touches.append(Touch("store", operand, offs, mask, None, self.pid))
 
     def zeros(self, rows: int, columns: int) -> Array:
-        """A cleared accumulator."""
+        """Return a cleared accumulator."""
         return np.zeros((), np.float32)
 
     def dot(self, a: Array, b: Array, acc: Array | None) -> Array:
-        """a (M, K) times b (K, N), onto acc or onto zero."""
+        """Return a (M, K) times b (K, N), onto acc or onto zero."""
         return np.zeros((), np.float32)
 
 
@@ -150,7 +150,7 @@ class Recorder(Addresses):
         return block
 
     def store(self, operand: Operand, offs: Array, acc: Array, mask: Array) -> None:
-        """As the kernels do it: integers as they are, fp8 saturated as PTX does."""
+        """Store as the kernels do: integers unchanged, fp8 saturated as PTX does."""
         Addresses.store(self, operand, offs, acc, mask)
         flat = self.arrays[operand]
         out = format_of(flat.dtype)
@@ -177,8 +177,8 @@ class MirrorLaunch:
 
     `promote`: the product of each K block is formed from zero and added to the accumulator.
     GROUP_M and NUM_SMS are read by the kernels that have them. `a_is_t`, `b_is_t`: blocks are
-    fetched of the transpose. `SUBTILES`: parts in which a tile of c is stored, from the left.
-    `spare`: columns behind the rows of c that are stored as well.
+    loaded from the transpose. `SUBTILES`: parts in which a tile of c is stored, from the left.
+    `spare`: columns behind the rows of c that are also stored.
     """
 
     M: int
@@ -212,7 +212,7 @@ class MirrorLaunch:
         return -(-self.N // self.BLOCK_N)
 
     def transpose(self) -> MirrorLaunch:
-        """The launch of c^T = b^T a^T, in which b^T is a and a^T is b."""
+        """Return the launch of c^T = b^T a^T, in which b^T is a and a^T is b."""
         return replace(
             self,
             M=self.N, N=self.M, BLOCK_M=self.BLOCK_N, BLOCK_N=self.BLOCK_M,
@@ -229,7 +229,7 @@ def launch_of(
     c: tuple[Pair, Pair],
     constants: Mapping[str, object],
 ) -> MirrorLaunch:
-    """The launch for operands given as (shape, strides in elements) and the kernel's constants.
+    """Return the launch for operands as (shape, strides in elements) and the kernel's constants.
 
     `constants` are those of the configuration and of the wrapper, by their names in the kernel
     (BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, NUM_SMS, SUBTILES, PROMOTE, A_IS_T, B_IS_T); others are
@@ -257,7 +257,7 @@ def launch_of(
 class MirrorTensor:
     """A tensor of a call: shape, strides in elements, first address, bytes of an element.
 
-    `values` are its elements where they are integers, else None.
+    `values` are its elements if they are integers, else None.
     """
 
     shape: tuple[int, ...]
@@ -290,24 +290,24 @@ class MirrorCall:
         return launch_of(a, b, c, self.constants)
 
     def integer(self, name: str) -> int:
-        """A constant or an integer; 1 if no launch has it, for then one is missing."""
+        """Return a constant or an integer; 1 if no launch has one, because one is missing then."""
         return int(str(self.constants.get(name, 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class StatedLaunch:
-    """A launch as it should be: its grid, and what a program does to a memory."""
+    """A launch as specified: its grid, and the accesses of a program to a memory."""
 
     grid: Pid
     run: Callable[[Addresses], None]
 
     def pids(self) -> Iterator[Pid]:
-        """Every program of the grid, the first axis outermost."""
+        """Return every program of the grid, the first axis outermost."""
         x, y, z = self.grid
         return ((i, j, k) for i in range(x) for j in range(y) for k in range(z))
 
     def touches(self, pid: Pid) -> list[Touch]:
-        """The accesses of one program in order."""
+        """Return the accesses of one program in order."""
         mem = Addresses(pid=pid)
         self.run(mem)
         return mem.touches
@@ -315,9 +315,9 @@ class StatedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Where a, b or c of a tile is: the memory's name, and its first element there.
+    """The location of a, b or c of a tile: the memory's name, and the first element there.
 
-    `is_batch`: its blocks are of a batch of matrices, one of them.
+    `is_batch`: its blocks are blocks of a batch of matrices, with one matrix each.
     """
 
     name: str
@@ -347,5 +347,5 @@ class MirrorWindow(Addresses):
 
 
 def look(mem: Addresses, **parts: Part) -> MirrorWindow:
-    """The memory of the same program, with a, b or c elsewhere."""
+    """Return the memory of the same program, with a, b or c elsewhere."""
     return MirrorWindow(pid=mem.pid, touches=mem.touches, whole=mem, parts=parts)
