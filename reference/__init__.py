@@ -1,1 +1,1 @@
-"""What a GEMM must compute: formats, accumulator models, error bounds and the exact product."""
+"""Reference of a GEMM: formats, accumulator models, error bounds and the exact product."""

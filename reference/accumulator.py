@@ -12,7 +12,7 @@ from gemmproof.reference.arithmetic import Array, format_of, round_to, widen
 from gemmproof.reference.formats import ACCUMULATORS, FORMATS
 
 # -- probes --------------------------------------------------------------------------------------
-# One shape for every probe, so that a wrapper that chooses its kernel by shape chooses one.
+# One shape for every probe, so that a wrapper that picks kernels by shape picks a single one.
 M, N = 128, 64
 
 # Powers of two that every operand format holds, the smallest as fp8e4m3's last subnormal. Large
@@ -55,11 +55,11 @@ class Probed:
 
 
 def find_absorbed(p: Probed, pairs: Sequence[tuple[int, int]], small: Sequence[int]) -> Array:
-    """For each pair (i, j) and k of `small`: is the term at k absorbed by +U at i and -U at j?
+    """Return, for each pair (i, j), which k of `small` are absorbed by +U at i and -U at j.
 
     k is absorbed when it joins the sum before or with the later one of i and j: it is a leaf below
     their lowest common ancestor. At most M - 1 pairs and N terms, of different k; bool
-    (pairs, small). Raises ProbeError where a small term alone does not come through.
+    (pairs, small). Raises ProbeError if a small term alone is lost.
     """
     a, b = p.blank()
     tiny = 2.0**SMALL
@@ -78,9 +78,9 @@ def find_absorbed(p: Probed, pairs: Sequence[tuple[int, int]], small: Sequence[i
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """How much of a small term beside a large one is kept: `bits` below the large one's exponent.
+    """The bits kept of a small term added to a large one: `bits` below the large one's exponent.
 
-    `rounding`: "chopped" or "nearest", "other" for what is neither; bits = SEEN: at least that.
+    `rounding`: "chopped" or "nearest", "other" for neither; bits = SEEN: at least that.
     """
 
     bits: int
@@ -88,7 +88,7 @@ class Width:
 
 
 def widths(p: Probed, triples: Sequence[tuple[int, int, int]]) -> list[Width]:
-    """For each (e, i, j): the Width of a term at e added after +U at i and before -U at j.
+    """Return, for each (e, i, j), the Width of a term at e added after +U at i, before -U at j.
 
     At most M / 2 triples; no e may be an i or j of another triple. U is 1.5 times a power of two,
     so that sums just above and just below it lie on one grid.
@@ -105,19 +105,19 @@ def widths(p: Probed, triples: Sequence[tuple[int, int, int]]) -> list[Width]:
         b[[i, j]] = 2.0**LARGE
         b[e, : len(columns)] = columns
     c = p.multiply(a, b)
-    found = []
+    results = []
     for row in range(len(triples)):
         plain = _by_depth(c[2 * row : 2 * row + 2, :size])
         up, down = (
             _by_depth(c[2 * row : 2 * row + 2, size + s * (size - 1) : size + (s + 1) * (size - 1)])
             for s in (0, 1)
         )
-        found.append(_width(plain, up, down))
-    return found
+        results.append(_width(plain, up, down))
+    return results
 
 
 def _by_depth(c: Array) -> dict[int, float]:
-    """Results by i, the term being 2**-i of the large product's power of two."""
+    """Return results by i, the term being 2**-i of the large product's power of two."""
     depths: dict[int, float] = {}
     for half, scale in enumerate((LARGE, SMALL)):
         for n, value in enumerate(c[half]):
@@ -139,10 +139,10 @@ def _width(plain: dict[int, float], up: dict[int, float], down: dict[int, float]
 
 
 def zero_raises_exponent(p: Probed, bits: int) -> bool | None:
-    """Whether 0 times the largest power of two raises the exponent at which other terms are cut.
+    """Return whether 0 times the largest power of two raises the exponent that cuts other terms.
 
-    With zero taken as 2**emin, that product hides a term 2**-(bits + 1) as large. None where
-    operands or result hold no such term.
+    With zero taken as 2**emin, that product hides a term 2**-(bits + 1) as large. None if operands
+    or result hold no such term.
     """
     fmt = FORMATS[p.in_format]
     e = fmt.emin + fmt.emax - bits - 1
@@ -158,10 +158,10 @@ def zero_raises_exponent(p: Probed, bits: int) -> bool | None:
 
 
 def last_place_near_zero(p: Probed) -> int | None:
-    """The exponent of the last bit that is kept of terms near zero, of c and products alike.
+    """Return the exponent of the last bit that is kept of terms near zero, of c and products alike.
 
     2**-149 - 2**-n is cut to 0 as long as the small term counts, and is 2**-149 once it does not.
-    None for formats of fewer exponents, and where n from 150 to 170 shows no such change.
+    None for formats of fewer exponents, and if n from 150 to 170 shows no such change.
     """
     fmt = FORMATS[p.in_format]
     if fmt.emin > -126:
@@ -186,17 +186,17 @@ KEPT = {name: FORMATS[name].p - 1 for name in ACCUMULATORS}
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """How a kernel accumulates, inferred from its results.
+    """The accumulation of a kernel, inferred from its results.
 
     Widths are bits kept below the leading bit of the larger term: `width` while terms are added at
     once, `register` from one such step to the next, rounded by `rounding` ("chopped", "nearest").
-    `block`: terms added at once, None where that varies; `order` of k: "ascending", "permuted"
-    (`pattern` gives the groups of k in order) or "unknown". `promotion`: so many k at a time are
-    summed from zero and added to a sum that keeps `carried` bits (0: never). `split`: into
-    how many sums the whole K is divided, joined in `split_bits`. `downcast`: after every so many k
-    the sum is rounded to `downcast_bits` (0: never). `read`, `reading`: significant bits of the
-    operands that count, and how others are lost. `output`: how c is rounded to `out_format`.
-    `zero_products`: whether 0 times a large number hides small terms; `last_place`: the exponent of
+    `block`: terms added at once, None if that varies; `order` of k: "ascending", "permuted"
+    (`pattern` is the groups of k in order) or "unknown". `promotion`: the number of k that are
+    summed from zero and added to a sum that keeps `carried` bits (0: never). `split`: the number of
+    sums that the whole K is divided into, joined in `split_bits`. `downcast`: the number of k after
+    which the sum is rounded to `downcast_bits` (0: never). `read`, `reading`: significant bits of
+    the operands that count, and how others are lost. `output`: the rounding of c to `out_format`.
+    `zero_products`: True if 0 times a large number hides small terms; `last_place`: the exponent of
     the last bit kept near zero. None: could not be determined.
     """
 
@@ -222,7 +222,7 @@ class Accumulator:
 
     @property
     def name(self) -> str:
-        """A few words: the format, the unit, and what is done to the sums around it."""
+        """A short description: the format, the unit, and the treatment of the sums around it."""
         parts = [self._base()]
         if self.promotion:
             what = "promoted" if self.register < (self.carried or 0) else "summed apart"
@@ -255,7 +255,7 @@ class Accumulator:
 
 
 def format_keeping(bits: int | None) -> str:
-    """The format that keeps so many bits below the leading one, or the number of bits."""
+    """Return the format that keeps so many bits below the leading one, or the number of bits."""
     if bits is None:
         return "unknown bits"
     return next((name for name, kept in KEPT.items() if kept == bits), f"{bits} bits")
@@ -268,7 +268,7 @@ LEAVES = 2 * N
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Which leaves are absorbed, leaf x being the term at k = x * spacing.
+    """The absorbed leaves, leaf x being the term at k = x * spacing.
 
     `first[x]` are those of the other parity absorbed by the pair of x and the first leaf of its
     parity, `next[x]` by the pair of x and x + 2.
@@ -280,7 +280,7 @@ class Sampled:
 
 
 def sample(p: Probed, spacing: int) -> Sampled:
-    """Two products ask for all pairs. Raises ProbeError."""
+    """Probe all pairs by two products. Raises ProbeError."""
     first: dict[int, frozenset[int]] = {}
     after: dict[int, frozenset[int]] = {}
     for parity in (0, 1):
@@ -288,20 +288,20 @@ def sample(p: Probed, spacing: int) -> Sampled:
         firsts = [(large[0], x) for x in large[1:]]
         nexts = [(x, x + 2) for x in large[:-1]]
         pairs = [(i * spacing, j * spacing) for i, j in firsts + nexts]
-        found = find_absorbed(p, pairs, [k * spacing for k in small])
-        sets = [frozenset(k for k, hit in zip(small, row, strict=True) if hit) for row in found]
+        absorbed = find_absorbed(p, pairs, [k * spacing for k in small])
+        sets = [frozenset(k for k, hit in zip(small, row, strict=True) if hit) for row in absorbed]
         first |= {x: s for (_, x), s in zip(firsts, sets[: len(firsts)], strict=True)}
         after |= {x: s for (x, _), s in zip(nexts, sets[len(firsts) :], strict=True)}
     return Sampled(spacing, first, after)
 
 
 def is_ordered(seen: Sampled) -> bool:
-    """Whether large terms absorb at all: an exact or a much wider accumulator loses nothing."""
+    """Return whether large terms absorb any: an exact or much wider accumulator loses nothing."""
     return any(seen.first.values())
 
 
 def starts(seen: Sampled) -> list[int]:
-    """The first k of every sum that starts from zero, [0] for a single chain.
+    """Return the first k of every sum that starts from zero, [0] for a single chain.
 
     A pair within such a sum absorbs nothing from before its start.
     """
@@ -309,7 +309,7 @@ def starts(seen: Sampled) -> list[int]:
 
 
 def outer_starts(seen: Sampled, inner: list[int]) -> list[int]:
-    """The same for the sums of those sums: of pairs that lie in different ones."""
+    """Return the starts of the sums of those sums, from pairs that lie in different ones."""
     borders = {k // seen.spacing for k in inner[1:]}
     crossing = [x for x in seen.next if {x + 1, x + 2} & borders]
     return sorted({_start(seen, x) * seen.spacing for x in crossing}) or [0]
@@ -320,7 +320,7 @@ def _start(seen: Sampled, x: int) -> int:
 
 
 def steps(seen: Sampled, stop: int) -> list[list[int]]:
-    """The leaves before `stop` in the order in which they are added, those added at once together.
+    """Return the leaves before `stop` in the order of addition, those added at once together.
 
     Two leaves of different parity are added at once if each is absorbed by a pair that ends at the
     other. Leaves 0 and 1, which start all pairs, join the earliest.
@@ -335,15 +335,15 @@ def steps(seen: Sampled, stop: int) -> list[list[int]]:
                     group[z] = group[x]
     unique = {id(g): g for g in group.values()}.values()
 
-    def place(g: set[int]) -> tuple[float, int]:
+    def position(g: set[int]) -> tuple[float, int]:
         return sum(len(seen.first[x]) for x in g) / len(g), min(g)
 
-    ordered = [sorted(g) for g in sorted(unique, key=place)]
+    ordered = [sorted(g) for g in sorted(unique, key=position)]
     return [[0, 1, *ordered[0]], *ordered[1:]] if ordered else []
 
 
 def block(groups: list[list[int]]) -> int | None:
-    """How many terms are added at once; None where that varies.
+    """Return the number of terms that are added at once, or None if it varies.
 
     The first group may be cut short by leaves 0 and 1, the last one by the end of the sample.
     """
@@ -351,15 +351,15 @@ def block(groups: list[list[int]]) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def intervals(found: list[int]) -> Iterator[int]:
-    """Distances of neighbours."""
-    yield from (y - x for x, y in pairwise(found))
+def intervals(starts: list[int]) -> Iterator[int]:
+    """Yield the distances of neighbours."""
+    yield from (y - x for x, y in pairwise(starts))
 
 
 # -- operand probes ------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How operands are read: significant bits that count, and how the others are lost.
+    """The reading of operands: significant bits that count, and how the others are lost.
 
     `rounding`: "none" (all bits count), "truncated", "nearest" or "away" (half away from zero).
     """
@@ -369,7 +369,7 @@ class Reading:
 
 
 def probe_operands(p: Probed) -> Reading:
-    """What is left of 1 + 2**-n, and of 1 + 2**-j + 2**-n, when 1 and 2**-j are subtracted again.
+    """Measure what is left of 1 + 2**-n, and of 1 + 2**-j + 2**-n, when 1 and 2**-j are subtracted.
 
     The operand of which less is left counts. The second kind is for splits, which read a few bits
     at any depth.
@@ -409,9 +409,9 @@ def probe_operands(p: Probed) -> Reading:
 
 
 def probe_output(p: Probed, bits: int) -> str:
-    """How c is rounded to `bits` significant bits: "nearest", "truncated", "away" or "other".
+    """Return the rounding of c to `bits` significant bits: "nearest", "truncated", "away", "other".
 
-    "other" too where one more bit comes through, or nothing wider is there to be rounded.
+    Also "other" if one more bit is kept, or if nothing wider is rounded.
     """
     q = 2.0 ** (1 - bits)
     a, b = p.blank()
@@ -439,7 +439,7 @@ PROBE_K = 2048
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Where sums start from zero: every `part` k (0: nowhere else), in `split` shares of K."""
+    """The starts of sums from zero: every `part` k (0: nowhere else), in `split` shares of K."""
 
     part: int
     split: int
@@ -451,11 +451,11 @@ class Sums:
 def infer_accumulator(
     product: Callable[[Array, Array], Array], in_format: str, K: int = PROBE_K
 ) -> Accumulator:
-    """The accumulator of product(a, b) -> c on storage arrays (128, K), (K, 64) -> (128, 64).
+    """Infer the accumulator of product(a, b) -> c on storage arrays (128, K), (K, 64) -> (128, 64).
 
     It takes about ten products. in_format: "tf32" is fp32 operands. Raises ValueError for
-    integers, whose sums are exact, ProbeError where c cannot be a product, and
-    NotMeasurable where its format is too coarse.
+    integers, whose sums are exact, ProbeError if c cannot be a product, and
+    NotMeasurable if its format is too coarse.
     """
     if in_format not in FORMATS or FORMATS[in_format].kind != "float":
         raise ValueError(f"in_format: got {in_format!r}, expected a float format")
@@ -482,12 +482,12 @@ def infer_accumulator(
     if carried is None and sums.part and sums.split == 1:
         carried = register
     L = block(groups)
-    found = register or inside
-    if found is None:
+    kept = register or inside
+    if kept is None:
         raise ProbeError("result: got no width, expected terms that are added one after the other")
-    width = (inside or found).bits
+    width = (inside or kept).bits
     low = fallen[1] if fallen else None
-    whole = out != "fp32" and min(found.bits, low.bits if low else SEEN) >= bits + 1
+    whole = out != "fp32" and min(kept.bits, low.bits if low else SEEN) >= bits + 1
     fused = L is not None and L > 1
     return Accumulator(
         in_format,
@@ -497,8 +497,8 @@ def infer_accumulator(
         L,
         "ascending" if ascending else "permuted",
         width,
-        found.bits,
-        found.rounding,
+        kept.bits,
+        kept.rounding,
         pattern=() if ascending else _find_repeated(groups),
         promotion=0 if sums.interleaved else sums.part,
         carried=carried.bits if carried else None,
@@ -526,17 +526,17 @@ def _out_format(p: Probed) -> str:
 
 
 def _find_repeated(groups: list[list[int]]) -> tuple[tuple[int, ...], ...]:
-    """The first groups, up to where they have taken every k below some number."""
-    taken: set[int] = set()
+    """Return the first groups, until they cover every k below some number."""
+    covered: set[int] = set()
     for n, group in enumerate(groups, 1):
-        taken |= set(group)
-        if max(taken) == len(taken) - 1:
+        covered |= set(group)
+        if max(covered) == len(covered) - 1:
             return tuple(tuple(g) for g in groups[:n])
     return tuple(tuple(g) for g in groups)
 
 
 def _sums(p: Probed, near: list[int], coarse: Sampled) -> Sums:
-    """Parts and shares of K, from where sums start near k = 0 and over all of K."""
+    """Return parts and shares of K, from the starts of sums near k = 0 and over all of K."""
     inner, outer = _levels(near, coarse)
     if len(inner) == 1:
         return Sums(0, 1)
@@ -554,7 +554,7 @@ def _sums(p: Probed, near: list[int], coarse: Sampled) -> Sums:
 
 
 def _levels(near: list[int], coarse: Sampled) -> tuple[list[int], list[int]]:
-    """Where the innermost sums start, and the sums of those."""
+    """Return the starts of the innermost sums, and of the sums of those."""
     far = starts(coarse)
     # a coarse pair lies within one sum only if that is two pairs long
     if len(near) > 1 and near[1] < 4 * coarse.spacing:
@@ -565,7 +565,7 @@ def _levels(near: list[int], coarse: Sampled) -> tuple[list[int], list[int]]:
 def _registers(
     p: Probed, groups: list[list[int]], stop: int, sums: Sums
 ) -> tuple[Width | None, Width | None, tuple[int, Width] | None]:
-    """Widths within steps and from step to step, and after how many k the latter drop, to what."""
+    """Return widths within steps and between them, and the k and width where the latter drop."""
     step_of = {k: n for n, group in enumerate(groups) for k in group}
     near = [(x + 1, x, x + 2) for x in range(0, LEAVES - 2, 2)]
     inside, between = [], {}
@@ -599,7 +599,7 @@ def _registers(
 def _falls(
     between: dict[int, Width], distant: dict[int, Width], top: int
 ) -> tuple[int, Width] | None:
-    """After how many k the sum loses bits that it keeps from step to step, and the width then."""
+    """Return the k after which the sum loses bits that it keeps between steps, and that width."""
     lowest = _least([w for w in (*between.values(), *distant.values()) if w.bits < top])
     if lowest is None:
         return None
@@ -610,13 +610,13 @@ def _falls(
 
 
 def _borders(sums: Sums, K: int) -> list[int]:
-    """Every k at which another partial sum takes over."""
+    """Return every k at which another partial sum begins."""
     step = sums.part or (K if sums.split == 1 else sums.split_starts[1])
     return list(range(step, K, step))
 
 
 def _find_merged(p: Probed, sums: Sums) -> tuple[Width | None, Width | None]:
-    """Widths in which parts are added to one another, and in which shares of K are."""
+    """Return widths in which parts are added to one another, and in which shares of K are."""
     carried = joined = None
     parts = [k for k in sums.part_starts if len(sums.split_starts) < 2 or k < sums.split_starts[1]]
     if not sums.interleaved and len(parts) > 2:
@@ -626,13 +626,13 @@ def _find_merged(p: Probed, sums: Sums) -> tuple[Width | None, Width | None]:
     return carried, joined
 
 
-def _triples(found: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Terms of three sums, each in turn the small one: whatever the order, one is not the last."""
-    if len(found) == 2:
-        return [(found[0] + 1, found[0], found[1])]
-    x, y, z = found[:3]
+def _triples(firsts: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return terms of three sums, each in turn small: in any order, one of them is not the last."""
+    if len(firsts) == 2:
+        return [(firsts[0] + 1, firsts[0], firsts[1])]
+    x, y, z = firsts[:3]
     return [(x + 1, y, z), (y + 1, z, x), (z + 1, x, y)]
 
 
-def _least(found: list[Width]) -> Width | None:
-    return min(found, key=lambda w: w.bits) if found else None
+def _least(candidates: list[Width]) -> Width | None:
+    return min(candidates, key=lambda w: w.bits) if candidates else None

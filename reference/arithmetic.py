@@ -149,7 +149,7 @@ def _narrow(x: Array, fmt: Format) -> Array:
 
 
 def truncate_tf32(x: Array) -> Array:
-    """What tensor cores read of a float32 operand under tf32: the low 13 bits are dropped.
+    """Return a float32 operand as tensor cores read it under tf32: without the low 13 bits.
 
     Of NaN too: one with its payload only in those bits becomes Inf.
     """

@@ -22,7 +22,7 @@ _OUTWARD = 1.0 + 2.0**-40
 
 
 def exact_product(a: Array, b: Array) -> tuple[Array, Array]:
-    """c ~ a @ b and e with |c - a @ b| <= e element by element; a (..., M, K), b (..., K, N).
+    """Return c ~ a @ b and e, |c - a @ b| <= e elementwise; a (..., M, K), b (..., K, N).
 
     Integers: c is exact (int64, or object when int64 could overflow), e = 0. Floats of at most
     24 bits: every product is exact in float64, so summed in any order
@@ -51,16 +51,16 @@ def exact_product(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def magnitude_product(a: Array, b: Array) -> Array:
-    """An upper bound of |a| |b| in float64, summed over k; Inf and NaN operands count as zero."""
+    """Bound |a| |b| from above in float64, summed over k; Inf and NaN operands count as zero."""
     wide_a, wide_b = (np.where(np.isfinite(x), np.abs(x), 0.0) for x in (widen(a), widen(b)))
     return (wide_a @ wide_b) * (1.0 + a.shape[-1] * 2.0**-52)
 
 
 def special_values(a: Array, b: Array) -> Array | None:
-    """What Inf and NaN among float64 operands make of a @ b, whatever the order of the sum.
+    """Return a @ b where Inf and NaN among float64 operands decide it, in any order of the sum.
 
     None when all are finite. Else NaN, +Inf or -Inf where that is the result, 0 elsewhere: NaN for
-    any NaN, Inf * 0, or infinities of both signs; a finite sum that overflows is not seen here.
+    any NaN, Inf * 0, or infinities of both signs; the overflow of a finite sum is not detected.
     """
     if np.isfinite(a).all() and np.isfinite(b).all():
         return None
@@ -78,13 +78,13 @@ def special_values(a: Array, b: Array) -> Array | None:
 
 
 def _some(a: Array, b: Array) -> Array:
-    """Whether any k has both a[m, k] and b[k, n]."""
+    """Return whether any k has both a[m, k] and b[k, n]."""
     count: Array = a.astype(np.float32) @ b.astype(np.float32)
     return count > 0
 
 
 def _fits_window(a: Array, b: Array) -> bool:
-    """Whether all products and partial sums are multiples of one unit below 2**53 of it."""
+    """Return whether all products and partial sums are multiples of one unit below 2**53 of it."""
     grid = 0
     for x in (a, b):
         finite = np.abs(x[np.isfinite(x) & (x != 0)])
@@ -131,7 +131,7 @@ def _multiply_compensated(a: Array, b: Array) -> tuple[Array, Array]:
 # -- trees of sums -------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Addends:
-    """What is summed: |c|, the number of products that are not zero, the sum of their magnitudes.
+    """The addends of a sum: |c|, the number of nonzero products, the sum of their magnitudes.
 
     `additions`: a tree with n + 1 addends that are not zero makes n of them, so that K = 1 makes
     none and what meets only zeros stays as it is.
@@ -143,7 +143,7 @@ class Addends:
 
     @staticmethod
     def of(a: Array, b: Array, start: Array) -> "Addends":
-        """Those of start + a b, for finite float64 a (..., M, K) and b (..., K, N)."""
+        """Return those of start + a b, for finite float64 a (..., M, K) and b (..., K, N)."""
         products = (a != 0).astype(np.float64) @ (b != 0).astype(np.float64)
         return Addends(np.abs(start), products, np.abs(a) @ np.abs(b))
 
@@ -228,7 +228,7 @@ def aligned(x: Array, fmt: Format) -> Array:
 
 
 def _bits(fmt: Format) -> int:
-    # who may ignore the low bits of fp32 operands may use them too
+    # a unit that may ignore the low bits of fp32 operands may also use them
     return fmt.stored.p
 
 
@@ -242,14 +242,14 @@ class Running:
 
 
 def start_at(c: Array) -> Running:
-    """An accumulator that holds c exactly."""
+    """Return the bounds of an accumulator that holds c exactly."""
     return Running(np.abs(c), np.zeros(c.shape))
 
 
 def chain_error(
     a: Array, b: Array, start: Running, unit: Unit, formats: tuple[Format, Format, Format]
 ) -> Running:
-    """The bound after a chain over a (..., M, K) and b (..., K, N), finite float64 values.
+    """Return the bound after a chain over a (..., M, K) and b (..., K, N), finite float64 values.
 
     formats: of a, b and the accumulator.
     """
@@ -353,13 +353,13 @@ def bound_accumulation(
 ) -> Accumulated:
     """|acc - (c + a b)| <= E_in + E_acc + E_split + E_ref.
 
-    E_in: what the unit does not see of fp32 operands (tf32, and the pieces of a split).
+    E_in: the bits of fp32 operands that the unit does not read (tf32, and the pieces of a split).
     E_acc: the running bound of the chains, and of the additions around them.
-    E_split: of split_k partial sums added in split_format (the accumulator's where None).
+    E_split: of split_k partial sums added in split_format (the accumulator's if None).
     E_ref: the error of the float64 reference. The bound of a tensor-core chain is for
     ascending k; an IEEE model's holds for every order.
 
-    any_order: the model says what is kept of a sum, and nothing of its order: its units' steps may
+    any_order: the model defines the bits kept of a sum, and not its order: its units' steps may
     hold any of the k, sums may be split, and every partial sum may be added to nearest.
     """
     with np.errstate(over="ignore", invalid="ignore"):
@@ -412,7 +412,7 @@ def _numbers(x: Array) -> Array:
 
 
 def _any_order(a: Array, b: Array, acc: Running, model: DotModel) -> Running:
-    """What any tree of additions may give, by what the unit keeps in each of them."""
+    """Bound any tree of additions, by the bits that the unit keeps in each of them."""
     assert not model.split
     formats = _read_formats(model)
     a, b = _read_operand(a, model.a_format), _read_operand(b, model.b_format)
@@ -425,7 +425,7 @@ def _any_order(a: Array, b: Array, acc: Running, model: DotModel) -> Running:
 
 
 def _dots(a: Array, b: Array, acc: Running, model: DotModel) -> Running:
-    """Every tl.dot of the K loop in turn, as `DotModel.dot` runs them."""
+    """Bound every tl.dot of the K loop in turn, as `DotModel.dot` runs them."""
     acc_fmt = FORMATS[model.acc_format]
     zero = start_at(np.zeros_like(acc.size))
     for block in slices(a.shape[-1], model.BLOCK_K if model.from_zero or model.part else 0):
@@ -468,7 +468,7 @@ def _finite_pieces(x: Array, model: DotModel) -> list[Array]:
 
 
 def _overflows(x: Array, model: DotModel, axis: int) -> Array:
-    """Whether a row of a (axis -1) or a column of b (axis -2) has a piece rounded up to Inf."""
+    """Return whether a row of a (axis -1) or column of b (axis -2) has a piece rounded to Inf."""
     infinite = [np.isinf(p) for p in pieces(x, model.split)]
     return np.logical_or.reduce(infinite).any(axis=axis, keepdims=True)
 
@@ -508,7 +508,7 @@ def _split_error(
     """S partial sums of any share of the k: n roundings of u over all their magnitudes.
 
     The chains themselves: each is a part of the whole one, so its running bound is within the
-    whole one's, but for one more incomplete step each. n = S - 1 additions, and S stores besides
+    whole one's, but for one more incomplete step each. n = S - 1 additions, and also S stores
     when split_format is narrower than the accumulator; gamma_n = n u / (1 - n u).
     """
     fmt, acc_fmt = split_format or model.acc_format, FORMATS[model.acc_format]

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 class Format:
     """A binary number format: finite values are m * 2**(e - p + 1), |m| < 2**p, emin <= e <= emax.
 
-    For integers p counts the value bits without the sign, and emin = 0. `dtype` is what holds it,
-    by the name that numpy or ml_dtypes and torch share. `nan_bits` is the quiet NaN that NVIDIA's
-    conversions and arithmetic deliver. `ttir` and `ptx` are its names there, "" where it has none.
+    For integers p counts the value bits without the sign, and emin = 0. `dtype` is its storage, by
+    the name that numpy or ml_dtypes and torch share. `nan_bits` is the quiet NaN that NVIDIA's
+    conversions and arithmetic deliver. `ttir` and `ptx` are its names there, "" if it has none.
 
-    `spelled`: other people's words for it, beside these names.
+    `spelled`: other common names for it.
 
-    `operand`: a contract may name it for a and b. `sums`: what its products may be accumulated in,
-    the default first; () where no dot takes it. `units`: what else a contract may promise of its
-    sums, of units that keep fewer bits than the register. `accumulator`: a kernel may declare that
-    its sums keep this many bits. `result`: c may be of this dtype.
+    `operand`: a contract may name it for a and b. `sums`: the formats that its products may be
+    accumulated in, the default first; () if no dot takes it. `units`: other formats that a contract
+    may guarantee for its sums, of units that keep fewer bits than the register. `accumulator`: a
+    kernel may declare that its sums keep this many bits. `result`: c may be of this dtype.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Format:
 
     @property
     def promises(self) -> tuple[str, ...]:
-        """What a contract may promise of the sums of its products, the default first."""
+        """The formats that a contract may guarantee for sums of products, the default first."""
         return self.sums + self.units
 
     @property
@@ -80,7 +80,7 @@ class Format:
 
     @property
     def is_fp8(self) -> bool:
-        """Whether it is a float of 8 bits."""
+        """True for a float of 8 bits."""
         return self.dtype.startswith("float8")
 
     @cached_property
@@ -122,7 +122,7 @@ _FORMATS = (
            operand=True, sums=("fp32",), accumulator=True),
     _float("fp32", 24, -126, 127, "float32", 0x7FFFFFFF, ttir="f32", ptx="f32",
            spelled=("float", "single"), operand=True, sums=("fp32",), accumulator=True),
-    # float32 of which a tensor core reads the upper 19 bits
+    # float32, of which a tensor core reads the upper 19 bits
     _float("tf32", 11, -126, 127, "float32", 0x7FFFFFFF, ptx="tf32", spelled=("tfloat32",),
            operand=True, sums=("fp32",), result=False),
     _float("fp64", 53, -1022, 1023, "float64", 0x7FFFFFFFFFFFFFFF, ttir="f64", ptx="f64",
@@ -131,7 +131,7 @@ _FORMATS = (
            ptx="e4m3", spelled=("float8e4nv",), operand=True, sums=_HALF, units=("e8m13",)),
     _float("fp8e5m2", 3, -14, 15, "float8_e5m2", 0x7F, ttir="f8E5M2",
            ptx="e5m2", spelled=("float8e5",), operand=True, sums=_HALF, units=("e8m13",)),
-    # what the fp8 units of sm_89 and sm_90 keep of a sum, in a float32 register
+    # the bits that the fp8 units of sm_89 and sm_90 keep of a sum, in a float32 register
     _float("e8m13", 14, -126, 127, "float32", 0x7FFFFFFF, accumulator=True, result=False),
     _int(8, "", operand=True, sums=("int32",)),
     _int(8, "u"),
@@ -148,7 +148,7 @@ FNUZ = (
 )  # fmt: skip
 
 # Formats of codes that integer tensors hold: packed e2m1, and the scales of the OCP Microscaling
-# Formats specification. What a formula decodes them to; no tensor is drawn in them.
+# Formats specification. A formula decodes codes to them; no tensor is drawn in them.
 CODES: Mapping[str, Format] = MappingProxyType(
     {
         "e2m1": _float("e2m1", 2, 0, 2, "float4_e2m1fn", 0, has_inf=False, ptx="e2m1"),
@@ -164,7 +164,7 @@ ACCUMULATORS = tuple(f.name for f in sorted(_FORMATS, key=lambda f: -f.p) if f.a
 
 
 def format_named(name: str) -> Format:
-    """The format called `name`; ValueError names the formats that exist."""
+    """Return the format called `name`; ValueError names the formats that exist."""
     if name not in FORMATS:
         raise ValueError(f"format: got {name!r}, expected one of {' '.join(FORMATS)}")
     return FORMATS[name]

@@ -1,4 +1,4 @@
-"""GPUs, one record each: what a card reports of itself, and the units of its tensor cores.
+"""GPUs, one record each: the figures that a card reports, and the units of its tensor cores.
 
 Standard library only: options are parsed without numpy. Steps, F and the fp8 units are those of
 MMA-Sim (arXiv 2511.10909; PyPI mmasim 2.1.1) and of Khattak and Mikaitis (arXiv 2512.07004),
@@ -38,14 +38,14 @@ class TensorCore:
 
 @dataclass(frozen=True, slots=True)
 class GPU:
-    """A GPU: its name as a target, and the figures of a card that has it.
+    """A GPU: its name as a target, and the figures of a card with that GPU.
 
-    `cores`: those of the instruction that Triton prefers first, () where the matrix cores have no
+    `cores`: those of the instruction that Triton prefers first, () if the matrix cores have no
     model. Without `triton_uses_cores` Triton's dots become fused multiply-adds, without
     `triton_uses_fp64_cores` those of fp64. `shared_memory` is that of a block, in bytes, and
-    `block_threads` are the most that it has; clocks are in kHz. Of dense products a multiprocessor
-    makes `core_flops` a clock in its matrix cores if elements are one byte wide, half of it for two
-    bytes and so on, and `fp32_flops` a clock without them; 0 where that is not stated here.
+    `block_threads` its maximum of threads; clocks are in kHz. For dense products a multiprocessor
+    performs `core_flops` a clock in its matrix cores if elements are one byte wide, half of it for
+    two bytes and so on, and `fp32_flops` a clock without them; 0 if not declared here.
     """
 
     name: str
@@ -69,15 +69,15 @@ class GPU:
 
     @property
     def is_amd(self) -> bool:
-        """Whether it is a GPU of AMD, which torch calls CUDA as well."""
+        """True for a GPU of AMD, which torch calls CUDA as well."""
         return self.name.startswith("gfx")
 
     def core(self, instruction: str) -> TensorCore | None:
-        """The units behind an instruction, None where the GPU does not have it."""
+        """Return the units behind an instruction, or None if the GPU does not have them."""
         return next((c for c in self.cores if c.instruction == instruction), None)
 
     def count_flops(self, name: str, width: int) -> int:
-        """FLOP a clock and multiprocessor in a format of `width` bytes; 0 where it has no units."""
+        """Return FLOP a clock and multiprocessor in a format of `width` bytes; 0 without units."""
         if any(name in core.formats for core in self.cores):
             return self.core_flops // width
         return self.fp32_flops if name == "fp32" else 0

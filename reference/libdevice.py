@@ -34,16 +34,16 @@ REFUSED: Mapping[str, str] = {
 
 
 def function_of(symbol: str) -> Function | None:
-    """The function of a symbol, None for an unknown or refused one.
+    """Return the function of a symbol, or None for an unknown or refused one.
 
-    Takes arrays of the symbol's own dtypes, integers of either signedness, and gives the result
+    It takes arrays of the symbol's own dtypes, integers of either signedness, and returns the
     dtype of Triton's table; integers are signed, as TTIR's are signless.
     """
     return _FUNCTIONS.get(symbol)
 
 
 def _round_result(function: Function) -> Function:
-    """A function of float64 for arguments of one float format, in whose dtype the result is."""
+    """Return a float64 function for arguments of one float format, which its result has."""
 
     def run(*args: Array) -> Array:
         float_dtype = next(a.dtype for a in args if a.dtype.kind == "f")
@@ -53,7 +53,7 @@ def _round_result(function: Function) -> Function:
 
 
 def _read_as(kind: str, function: Function) -> Function:
-    """`function` of integers read as kind, i or u; integer results come back signed."""
+    """Return `function` of integers read as kind, i or u; integer results are signed."""
 
     def view(a: Array, kind: str) -> Array:
         return a.view(f"{kind}{a.dtype.itemsize}") if a.dtype.kind in "iu" else a
@@ -75,7 +75,7 @@ def _logical(test: Callable[[Array], Array]) -> Function:
 
 
 def _members(module: Any, names: str) -> dict[str, Function]:
-    """The functions of a module by their names."""
+    """Return the functions of a module by their names."""
     return {name: getattr(module, name) for name in names.split()}
 
 
@@ -172,7 +172,7 @@ _FLOATS = {"float": "fp32", "double": "fp64"}
 
 
 def _conversions() -> dict[str, Function]:
-    """float2int_rz and its like: every pair of types in every direction."""
+    """Return float2int_rz and its like: every pair of types in every direction."""
     table: dict[str, Function] = {}
     for end, mode in _MODES.items():
         table[f"double2float_{end}"] = partial(round_float, name="fp32", mode=mode)
@@ -186,7 +186,7 @@ def _conversions() -> dict[str, Function]:
 
 
 def _roundings() -> dict[str, Function]:
-    """fadd_rz, dadd_rz, fmaf_rz, fma_rz and their like."""
+    """Return fadd_rz, dadd_rz, fmaf_rz, fma_rz and their like."""
     table: dict[str, Function] = {}
     for end, mode in _MODES.items():
         for letter in "fd":

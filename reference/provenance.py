@@ -21,11 +21,11 @@ from gemmproof.reference.simulation import NOWHERE, Where
 _GENERIC = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if _GENERIC else 0)
 
-MOST_FILLED = 2**28  # bytes of an operand of a sampled call; of a larger one no element is known
+MOST_FILLED = 2**28  # bytes of an operand of a sampled call; a larger one has no known element
 
 
 def reserve(nbytes: int) -> mmap.mmap:
-    """Zeros at addresses of their own. Raises OSError where the system has not so many."""
+    """Return zeros at newly reserved addresses. Raises OSError if the system has too few."""
     return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE)
 
 
@@ -34,7 +34,7 @@ _HISSES = ("s", "x", "ch", "sh")
 
 
 def format_count(n: int, noun: str) -> str:
-    """A number and its noun: "1 case", "2 cases", "0 launches", "3 properties"."""
+    """Format a number and its noun: "1 case", "2 cases", "0 launches", "3 properties"."""
     if n == 1:
         return f"1 {noun}"
     if noun.endswith("y"):
@@ -47,7 +47,7 @@ BEAT = 0.5  # seconds between two signs
 
 
 class Heartbeat:
-    """`send` is the watcher's; what advances calls `give`, as often as it likes."""
+    """Signs of progress: `send` is the watcher's; running code calls `give`, at any rate."""
 
     send: Callable[[], None] = staticmethod(lambda: None)
     _given = 0.0
@@ -68,7 +68,7 @@ Line = tuple[FrameType, int]
 _BETWEEN = ("_pytest", "hypothesis", "numpy", "pluggy", "pytest", "torch", "triton")
 
 
-# the links of an editable installation lead to the folders beside it
+# the links of an editable installation lead to the neighbouring folders
 _OURS = tuple(
     os.path.join(path.resolve(), "") if path.is_dir() else str(path.resolve())
     for path in Path(__file__).parent.parent.iterdir()
@@ -79,7 +79,7 @@ _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist
 
 
 def words_of(error: BaseException) -> str:
-    """What an error says, in one line; that its message raises, where it does."""
+    """Return an error's message, in one line; if that raises, what its message raises."""
     try:
         return " ".join(str(error).split())
     except Exception as another:
@@ -87,21 +87,21 @@ def words_of(error: BaseException) -> str:
 
 
 def format_error(error: BaseException) -> str:
-    """An error's type and what it says, in one line."""
-    words = words_of(error)
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+    """Return an error's type and message, in one line."""
+    message = words_of(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def is_ours(filename: str) -> bool:
-    """Whether a file belongs to gemmproof, its kernels excepted."""
+    """Return whether a file belongs to gemmproof, its kernels excepted."""
     return os.path.realpath(filename).startswith(_OURS)
 
 
 @lru_cache(maxsize=4096)
 def owner(filename: str) -> Literal["user", "installed", "library"]:
-    """Whose a file is: the user's, of an installed package, or of what runs it.
+    """Return the owner of a file: the user, an installed package, or the libraries that run it.
 
-    What runs it is gemmproof, Python, torch, Triton and the test runner.
+    Those are gemmproof, Python, torch, Triton and the test runner.
     """
     path = os.path.realpath(filename)
     if filename.startswith("<") or path.startswith(_OURS):
@@ -114,7 +114,7 @@ def owner(filename: str) -> Literal["user", "installed", "library"]:
 
 
 def users_line(lines: Iterable[Line]) -> Where | None:
-    """The first line of the user's, or else of an installed package; None for neither.
+    """Return the first line of the user's, or else of an installed package; None for neither.
 
     `lines` are a stack's, the innermost first.
     """
@@ -130,10 +130,10 @@ def users_line(lines: Iterable[Line]) -> Where | None:
 
 
 def calling_line() -> Where:
-    """The user's innermost line on the stack; line 0 for none."""
+    """Return the user's innermost line on the stack; line 0 for none."""
     return users_line(walk_stack(sys._getframe(1))) or NOWHERE
 
 
 def raising_line(error: BaseException) -> Where | None:
-    """The user's innermost line in an error's traceback."""
+    """Return the user's innermost line in an error's traceback."""
     return users_line(list(walk_tb(error.__traceback__))[::-1])

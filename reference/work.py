@@ -1,4 +1,4 @@
-"""How much work a process did, counted where it is done: budgets of work do not depend on load.
+"""The work of a process, counted where it is done: budgets of work do not depend on load.
 
 Even CPU time of the same work is longer on a slow or a busy machine: a budget in its seconds is
 spent earlier there, and a verdict may be another one. A counted second is the work that takes about
@@ -27,7 +27,7 @@ TTIR_STEPS = 130  # a line of the TTIR to which Triton translates a kernel
 
 
 class Meter:
-    """How much of each kind of work was done since the process started."""
+    """The amount of each kind of work since the process started."""
 
     __slots__ = (
         "decisions", "launches", "products", "programs", "solver", "terms", "trial_lanes", "trials",

@@ -1,4 +1,4 @@
-"""Formulas: what a kernel should compute, evaluated exactly with a bound."""
+"""Formulas of kernels, evaluated exactly with a bound."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class SpecError(ValueError):
 def evaluate(
     spec: Callable[..., Any], operands: Mapping[str, tuple[Array, str] | Any], rules: Rules
 ) -> tuple[SpecArray, ...]:
-    """What `spec` makes of operands by name: one array for each result.
+    """Evaluate `spec` on operands by name: one array for each result.
 
     An operand is a storage array with the name of its format, or a Python value. Raises SpecError,
-    in one line, for whatever the spec raises, and where it uses what no rule is known for.
+    in one line, for any error that the spec raises, and for operations that have no known rule.
     """
-    given = {
+    arguments = {
         name: operand(x[0], rules, x[1]) if isinstance(x, tuple) else x
         for name, x in operands.items()
     }
     with np.errstate(all="ignore"):
         try:
-            result = spec(**given)
+            result = spec(**arguments)
             results = result if isinstance(result, tuple) else (result,)
             if not results or isinstance(result, list):
                 got = "a list" if results else "no result"
                 raise TypeError(f"got {got}, expected an array or a tuple of arrays")
             return tuple(x if isinstance(x, SpecArray) else constant(x, rules) for x in results)
         except Exception as mistake:
-            words = " ".join(str(mistake).split()).removeprefix("spec: ")
+            message = " ".join(str(mistake).split()).removeprefix("spec: ")
             kind = "" if isinstance(mistake, TypeError | ValueError) else type(mistake).__name__
-            raise SpecError(f"spec: {': '.join(filter(None, (kind, words)))}") from mistake
+            raise SpecError(f"spec: {': '.join(filter(None, (kind, message)))}") from mistake
 
 
 # -- operators -----------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def _comparison(holds: Function) -> Function:
     return lambda x, y: functions.compare(x, y, holds)
 
 
-# numpy's function -> ours
+# numpy's function -> its implementation
 _FUNCTIONS: Mapping[Any, Function] = {
     np.add: operations.add,
     np.subtract: operations.subtract,
@@ -133,14 +133,14 @@ def _find(function: Any) -> Function:
     if function not in _FUNCTIONS:
         known = " ".join(sorted({f.__name__ for f in _FUNCTIONS}))
         raise TypeError(f"spec: got np.{function.__name__}, expected one of {known}")
-    found = _FUNCTIONS[function]
-    return found if function is np.matmul else _spread(found)
+    implementation = _FUNCTIONS[function]
+    return implementation if function is np.matmul else _spread(implementation)
 
 
 def _call_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
     if method != "__call__" or options:
-        stated = ", ".join([method, *options])
-        raise TypeError(f"spec: got np.{ufunc.__name__} with {stated}, expected a plain call")
+        usage = ", ".join([method, *options])
+        raise TypeError(f"spec: got np.{ufunc.__name__} with {usage}, expected a plain call")
     return _find(ufunc)(*inputs)
 
 
@@ -157,7 +157,7 @@ def _spread(function: Function) -> Function:
 
 
 def install() -> None:
-    """Give SpecArray what this module says; once, when the package is imported."""
+    """Install the operators of this module; once, when the package is imported."""
     for kind in (SpecArray, Gathered):
         for name, ufunc in _BINARY.items():
             setattr(kind, f"__{name}__", _find(ufunc))

@@ -12,7 +12,7 @@ from gemmproof.reference.arithmetic import Array, format_of, widen
 from gemmproof.reference.formats import FORMATS, FP8, Format
 
 # -- arrays with error bounds --------------------------------------------------------------------
-# The exponent of the grid of a zero: it is a multiple of everything.
+# The exponent of the grid of a zero, which is a multiple of everything.
 NO_GRID = 1 << 20
 U64 = 2.0**-53
 # The fields of a SpecArray that have an entry for each of its elements.
@@ -23,7 +23,7 @@ _OUTWARD = 1 + 2.0**-40
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the kernel may evaluate: the target's dots, their accumulator, what is between them.
+    """The evaluations open to the kernel: the target's dots, their accumulator, the rest.
 
     `target` is one of gpus.TARGETS or None for IEEE multiply-adds; `accumulator` and `between` are
     formats by name: of the sums of float dots, and of every other intermediate value. A sum in the
@@ -47,8 +47,8 @@ class SpecArray:
     """An array in a spec; all arrays have its shape. `fmt`: the format it is stored in, if any.
 
     `whole`: integers in integer arithmetic, exact below 2**31 and unknown beyond. `pure`: an
-    operand, or a product of operands and constants. `held`: formats besides the intermediate one
-    that partial sums may have been in. `scaled`: of an fp8 operand times scales, what they were.
+    operand, or a product of operands and constants. `held`: formats other than the intermediate
+    one that partial sums may have been in. `scaled`: the factors of an fp8 operand times scales.
     """
 
     rules: Rules
@@ -73,12 +73,12 @@ class SpecArray:
 
     @property
     def ndim(self) -> int:
-        """How many axes it has."""
+        """The number of axes."""
         return self.value.ndim
 
     @property
     def bound(self) -> Array:
-        """How far a computed element may lie from `value`; 0 where nothing may round."""
+        """The largest distance of a computed element from `value`; 0 where nothing may round."""
         bound = np.where(np.isnan(self.error), np.inf, self.error * _OUTWARD)
         return np.where(self.exact, 0.0, bound)
 
@@ -89,7 +89,7 @@ class SpecArray:
 
     @property
     def known(self) -> Array:
-        """Where any evaluation has `value` within a finite bound."""
+        """A mask of the elements with a finite bound in any evaluation."""
         return np.isfinite(self.bound)
 
     def __bool__(self) -> bool:
@@ -106,34 +106,34 @@ class SpecArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaled:
-    """stored * factor, for each element: what is stored in fp8, and the product of its scales."""
+    """stored * factor, for each element: the fp8 array, and the product of its scales."""
 
     stored: SpecArray
     factor: Array
 
 
 def operand(x: Array, rules: Rules, name: str | None = None) -> SpecArray:
-    """An operand's elements, a storage array of the format called `name` (the dtype's own)."""
+    """Return an operand's elements, in storage of the format called `name` (the dtype's own)."""
     fmt = format_of(x.dtype) if name is None else FORMATS[name]
     return exactly(widen(x), rules, fmt, whole=fmt.kind == "int")
 
 
 def constant(x: Any, rules: Rules) -> SpecArray:
-    """A number or array written in the spec; a kernel has it rounded to the intermediate format."""
+    """Return a constant of the spec; a kernel has it rounded to the intermediate format."""
     value = np.asarray(x)
     if value.dtype.kind not in "buif":
         raise TypeError(f"spec: got a constant of {value.dtype}, expected numbers")
     whole = value.dtype.kind in "bui"
-    made = exactly(value.astype(np.float64), rules, None, whole)
+    result = exactly(value.astype(np.float64), rules, None, whole)
     if whole:
-        return made
-    return rounded(made, rules.fmt)
+        return result
+    return rounded(result, rules.fmt)
 
 
 def exactly(
     value: Array, rules: Rules, fmt: Format | None = None, whole: bool = False
 ) -> SpecArray:
-    """float64 values that every evaluation has exactly."""
+    """Return float64 values that every evaluation has exactly."""
     zeros = np.zeros(value.shape)
     true = np.ones(value.shape, bool)
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
@@ -141,12 +141,12 @@ def exactly(
 
 
 def growth(n: Any, rules: Rules) -> Any:
-    """g(n): how far n roundings, in units of u, move a monomial of magnitude 1."""
+    """Return g(n): how far n roundings, in units of u, move a monomial of magnitude 1."""
     return np.expm1(n * rules.fmt.u)
 
 
 def collapse(x: SpecArray) -> SpecArray:
-    """x as one monomial, whatever it is a sum of."""
+    """Return x as one monomial, whatever it is a sum of."""
     finite = np.isfinite(x.value)
     low = np.where(x.exact, lowest_bit(x.value), -NO_GRID)
     parts = (x.value, x.bound, np.where(finite, x.reach, 0.0), np.zeros(x.shape), low, x.exact)
@@ -154,10 +154,10 @@ def collapse(x: SpecArray) -> SpecArray:
 
 
 def rounded(x: SpecArray, fmt: Format) -> SpecArray:
-    """x, which a kernel may have stored in a float format here, or not.
+    """Return x, which a kernel may have stored in a float format here, or not.
 
-    |RN(x) - x| <= u |x| + eta / 2 for the number that it has computed, so what is added later goes
-    through no more roundings. Unknown where x may overflow; exact where x is a value of the format.
+    |RN(x) - x| <= u |x| + eta / 2 for the number that it has computed, so later addends go through
+    no more roundings. Unknown where x may overflow; exact where x is a value of the format.
     """
     reach = x.reach
     error = x.error + fmt.u * reach + fmt.eta / 2
@@ -173,14 +173,14 @@ def rounded(x: SpecArray, fmt: Format) -> SpecArray:
 
 
 def fits(size: Array, low: Array, fmt: Format) -> Array:
-    """Whether all multiples of 2**low up to `size` are values of the format."""
+    """Return whether all multiples of 2**low up to `size` are values of the format."""
     top = np.ldexp(1.0, np.clip(low + fmt.p, -1080, 1023))
     inside = (size <= top) & (size <= fmt.max) & (low >= fmt.emin - fmt.p + 1)
     return np.asarray(inside | (size == 0))
 
 
 def lowest_bit(value: Array) -> Array:
-    """The exponent of the lowest set bit of float64 values; NO_GRID of 0, Inf and NaN."""
+    """Return the exponent of the lowest set bit of float64 values; NO_GRID of 0, Inf and NaN."""
     mantissa, e = np.frexp(np.where(np.isfinite(value), value, 0.0))
     whole = (np.abs(mantissa) * 2.0**53).astype(np.int64)
     _, trailing = np.frexp((whole & -whole).astype(np.float64))
@@ -188,39 +188,39 @@ def lowest_bit(value: Array) -> Array:
 
 
 # -- NaN and infinity ----------------------------------------------------------------------------
-def settle(made: SpecArray, known: Array) -> SpecArray:
-    """`made`, whose values that are not finite are exact where `known`, unknown elsewhere."""
-    odd = ~np.isfinite(made.value)
+def settle(x: SpecArray, known: Array) -> SpecArray:
+    """Return x, whose values that are not finite are exact where `known`, unknown elsewhere."""
+    odd = ~np.isfinite(x.value)
     if not odd.any():
-        return made
+        return x
     sure, unsure = odd & known, odd & ~known
     return replace(
-        made,
-        error=np.where(sure, 0.0, np.where(unsure, np.inf, made.error)),
-        size=np.where(odd, 0.0, made.size),
-        count=np.where(odd, 0.0, made.count),
-        low=np.where(odd, NO_GRID, made.low),
-        exact=np.where(odd, sure, made.exact),
+        x,
+        error=np.where(sure, 0.0, np.where(unsure, np.inf, x.error)),
+        size=np.where(odd, 0.0, x.size),
+        count=np.where(odd, 0.0, x.count),
+        low=np.where(odd, NO_GRID, x.low),
+        exact=np.where(odd, sure, x.exact),
     )
 
 
 def has_nan(x: SpecArray) -> Array:
-    """Where every evaluation has NaN."""
+    """Return a mask of the elements that are NaN in every evaluation."""
     return np.isnan(x.value) & x.exact
 
 
 def may_vanish(x: SpecArray) -> Array:
-    """Where a computed value may be 0 or not, or of either sign."""
+    """Return a mask of the elements that may be computed as 0 or not, or with either sign."""
     return np.asarray(~x.exact & (np.abs(x.value) <= x.bound))
 
 
 def known_sum(x: SpecArray, y: SpecArray) -> Array:
-    """Where the Inf or NaN of x + y is every evaluation's."""
+    """Return a mask of x + y where its Inf or NaN is every evaluation's."""
     return has_nan(x) | has_nan(y) | (x.known & y.known)
 
 
 def known_product(x: SpecArray, y: SpecArray) -> Array:
-    """Where the Inf or NaN of x y is: Inf times a sum may be Inf - Inf when multiplied out."""
+    """Return known_sum's mask for x y: Inf times a sum multiplied out may be Inf - Inf."""
     both = x.known & y.known
     for f, g in ((x, y), (y, x)):
         out = f.pure and not g.pure
@@ -229,13 +229,13 @@ def known_product(x: SpecArray, y: SpecArray) -> Array:
 
 
 def known_quotient(x: SpecArray, y: SpecArray) -> Array:
-    """Where the Inf or NaN of x / y is: not where y may be 0, whose sign is open."""
+    """Return known_sum's mask for x / y: False where y may be 0, whose sign is open."""
     sound = x.known & y.known & ((y.value != 0) | (x.exact & (x.value == 0)))
     return has_nan(x) | has_nan(y) | (sound & ~may_vanish(y))
 
 
 def known_contraction(x: SpecArray, y: SpecArray, tiny: float) -> Array:
-    """Where the Inf or NaN of x @ y is; what is below `tiny` may be read as 0."""
+    """Return known_sum's mask for x @ y; values below `tiny` may be read as 0."""
 
     def some(a: Array, b: Array) -> Array:
         return np.asarray(a.astype(np.float32) @ b.astype(np.float32) > 0)
@@ -253,11 +253,11 @@ def known_contraction(x: SpecArray, y: SpecArray, tiny: float) -> Array:
 # -- scales --------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, eq=False)
 class Unscaled:
-    """Both operands of a contraction as they are stored, and the factors that they have.
+    """Both operands of a contraction as they are stored, and their factors.
 
     For each element of the result: `alike` products at most have both factors in common. `most` is
-    no less than s, t and s t, than how many products there are, and than the sum of |x y|, with
-    either factor, both or none.
+    no less than s, t and s t, than the number of products, and than the sum of |x y|, with either
+    factor, both or none.
     """
 
     stored: tuple[SpecArray, SpecArray]
@@ -267,9 +267,9 @@ class Unscaled:
 
 
 def scale(x: SpecArray, by: SpecArray, how: Callable[..., Any] = np.multiply) -> Scaled | None:
-    """What x times (`how`) a scale was, where x is in fp8 or is scaled already, and `by` is not.
+    """Return the factors of x times (`how`) a scale if x is in fp8 or scaled and `by` is not.
 
-    Of two numbers of 8 bits neither is known to be the scale, but e8m0 is nothing else.
+    Of two numbers of 8 bits neither is known to be the scale, but e8m0 is always a scale.
     """
     was = _stored(x)
     narrow = by.fmt is not None and by.fmt.itemsize == 1 and by.fmt.p > 1
@@ -279,7 +279,7 @@ def scale(x: SpecArray, by: SpecArray, how: Callable[..., Any] = np.multiply) ->
 
 
 def unscale(x: SpecArray, y: SpecArray) -> Unscaled | None:
-    """Two operands before they were scaled, where both were in fp8."""
+    """Return two operands before they were scaled, if both were in fp8."""
     x_was, y_was = _stored(x), _stored(y)
     if x_was is None or y_was is None or (x.scaled is None and y.scaled is None):
         return None
@@ -298,7 +298,7 @@ def unscale(x: SpecArray, y: SpecArray) -> Unscaled | None:
 
 
 def fits_unscaled(was: Unscaled, registers: Iterable[Format], between: Format) -> Array:
-    """Whether x y is no finer than what registers hold, nor x y s, x y t and s t than `between`."""
+    """Return whether x y is no finer than registers hold, nor x y s, x y t, s t than `between`."""
     sums, scales = (
         sum(
             np.minimum(z.min(axis, initial=0, keepdims=True), 0)
@@ -323,7 +323,7 @@ def _stored(x: SpecArray) -> Scaled | None:
 
 
 def _count_equal(factor: Array, axis: int) -> Array:
-    """How often the most frequent number along an axis is there; the axis stays, of length 1."""
+    """Count the most frequent number along an axis; the axis stays, of length 1."""
     lines = np.sort(np.moveaxis(factor, axis, -1))
     k = np.arange(lines.shape[-1])
     begins = np.ones(lines.shape, bool)

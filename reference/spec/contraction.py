@@ -39,7 +39,7 @@ from gemmproof.reference.spec.operations import (
 
 
 def matmul(x: Any, y: Any) -> SpecArray:
-    """x @ y; each row of x by its own matrix where y was gathered."""
+    """Return x @ y; each row of x by its own matrix if y was gathered."""
     if isinstance(y, Gathered) and x.ndim == 3 and x.shape[0] == y.shape[0] > 0:
         _require_fit(x.shape, y.shape)
         return _by_matrix(spread(x), y)
@@ -47,8 +47,8 @@ def matmul(x: Any, y: Any) -> SpecArray:
     _require_fit(x.shape, y.shape)
     # a vector is a row on the left and a column on the right, as in numpy
     left, right = (-2,) * (x.ndim == 1), (-1,) * (y.ndim == 1)
-    made = _contract(operations.expand_dims(x, left), operations.expand_dims(y, right))
-    return operations.squeeze(made, (*left, *right))
+    product = _contract(operations.expand_dims(x, left), operations.expand_dims(y, right))
+    return operations.squeeze(product, (*left, *right))
 
 
 def _require_fit(x: tuple[int, ...], y: tuple[int, ...]) -> None:
@@ -69,12 +69,12 @@ def _by_matrix(x: SpecArray, y: Gathered) -> SpecArray:
 
 
 def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
-    """x @ y: e + g(n) (size + e), e what the operands are off by and n the chain's of `_steps`.
+    """x @ y: e + g(n) (size + e), e the error of the operands and n the chain's of `_steps`.
 
     The size is that of all products of monomials: an operand that is a sum may be multiplied out,
-    one of two. It counts subnormal operands of a fused unit by their encoding, 2**emin: that is
-    what products are aligned by. Where there are two ways, each product may go one of them, so all
-    of this is the larger of both.
+    one of two. It counts subnormal operands of a fused unit by their encoding, 2**emin, by which
+    products are aligned. If there are two ways, each product may go one of them, so all of this is
+    the larger of both.
     """
     rules = x.rules
     if not (x.pure or y.pure):
@@ -104,14 +104,14 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
         n = _products(x, y)
         chains, later, floors = zip(*(_steps(n, K, way, rules) for way in ways), strict=True)
         n_chain, n_later, tiny = reduce(np.maximum, chains), reduce(np.maximum, later), sum(floors)
-        unread, least = _unread(x, y, ways[0].model, size)
-        error = error + growth(n_chain, rules) * (size + error) + tiny + unread
+        truncation, least = _bound_truncation(x, y, ways[0].model, size)
+        error = error + growth(n_chain, rules) * (size + error) + tiny + truncation
     count = x.count.max(-1, initial=0.0, keepdims=True) + y.count.max(
         -2, initial=0.0, keepdims=True
     )
     count = np.broadcast_to(count + n_later, value.shape)
     registers = (FORMATS[rules.accumulator], *(_register(way.model) for way in ways))
-    exact = exact & (np.asarray(unread) == 0)
+    exact = exact & (np.asarray(truncation) == 0)
     for fmt in registers:
         exact = exact & fits(size, low, fmt)
     top = min(fmt.max for fmt in registers)
@@ -121,20 +121,20 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
         exact = exact & within & fits_unscaled(was, registers, rules.fmt)
         error = np.where(within, error, np.inf)
     held = tuple(dict.fromkeys((*held_by(x, y), *(f.name for f in registers))))
-    made = SpecArray(rules, value, error, size, count, low, exact, None, held=held)
+    product = SpecArray(rules, value, error, size, count, low, exact, None, held=held)
     if np.isfinite(value).all():
-        return made
+        return product
     # a sum that may overflow, to either sign, before Inf is added to it
     safe = size + error <= top
     known = known_contraction(x, y, least)
     if was is not None:
         known = known & ~np.isinf(was.most)
-    return settle(made, known & (np.isnan(value) | safe))
+    return settle(product, known & (np.isnan(value) | safe))
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A unit, and the sizes of both operands by which it aligns them; `was`: before scales."""
+    """A unit, and the operand sizes by which it aligns them; `was`: operands before scales."""
 
     model: DotModel
     sizes: tuple[Array, Array]
@@ -142,7 +142,7 @@ class _Way:
 
 
 def _list_ways(x: SpecArray, y: SpecArray, rules: Rules) -> list[_Way]:
-    """The units that may sum the products: of the operands, and of what they were in fp8."""
+    """List the units that may sum the products: of the operands, and of their fp8 originals."""
     model = choose_model(x, y, rules)
     ways = [_Way(model, _align(x, y, model))]
     if (was := unscale(x, y)) is not None:
@@ -154,15 +154,15 @@ def _list_ways(x: SpecArray, y: SpecArray, rules: Rules) -> list[_Way]:
 
 
 def _product(a: Array, b: Array) -> Array | float:
-    """a @ b of errors, which are mostly 0; what is unknown stays so beside a 0."""
+    """Return a @ b of errors, which are mostly 0; unknown ones stay unknown times 0."""
     if not (a.any() and b.any()):
         return 0.0
-    made: Array = a @ b
-    return made
+    product: Array = a @ b
+    return product
 
 
 def _products(x: SpecArray, y: SpecArray) -> Array | float:
-    """How many products are not exactly 0: adding a zero rounds nothing."""
+    """Count the products that are not exactly 0: adding a zero rounds nothing."""
     some = [(z.size + z.error > 0) | ~np.isfinite(z.value) for z in (x, y)]
     if all(s.all() for s in some):
         return float(x.shape[-1])
@@ -172,8 +172,8 @@ def _products(x: SpecArray, y: SpecArray) -> Array | float:
 def _steps(
     n: Array | float, K: int, way: _Way, rules: Rules
 ) -> tuple[Array | float, Array | float, Array | float]:
-    """Of n products: the chain's roundings in units of u, those that what is added later may go
-    through, and what the products may underflow by.
+    """Return, for n products: the chain's roundings in units of u, those that later addends may go
+    through, and the underflow of the products.
 
     IEEE, each product and each sum rounded, in any tree: n u of the accumulator. Fused, in any
     order of k and in slices of at least L k: a product is cut below 2**(e_max - F), the largest
@@ -184,8 +184,8 @@ def _steps(
     intermediate format.
 
     Narrow fp8 units under a wider accumulator: the chain is of at most `promotion` k, relative to
-    its own share of the size, and what is added later is not in their registers. Of what is scaled
-    afterwards it is also of products with the same scales, and begins with one of them, which is
+    its own share of the size, and later addends are not in their registers. If products are scaled
+    afterwards, it is also of products with the same scales, and begins with one of them, which is
     not cut and rounds nothing.
     """
     u, acc, unit = rules.fmt.u, FORMATS[rules.accumulator], way.model.unit
@@ -209,7 +209,7 @@ def _steps(
 
 
 def _register(model: DotModel) -> Format:
-    """The format whose bits the unit's sums keep."""
+    """Return the format whose bits the unit's sums keep."""
     acc = FORMATS[model.acc_format]
     kept = min(model.unit.F, model.unit.fraction) + 1
     if model.unit.kind != "fused" or kept >= acc.p:
@@ -224,7 +224,7 @@ def _formats(model: DotModel) -> tuple[Format, Format]:
 
 
 def _align(x: SpecArray, y: SpecArray, model: DotModel) -> tuple[Array, Array]:
-    """Sizes, no smaller than the power of two that the unit aligns each operand by."""
+    """Return sizes, no smaller than the power of two that the unit aligns each operand by."""
     if model.unit.kind != "fused":
         return x.size, y.size
     least = [2.0**fmt.emin for fmt in _formats(model)]
@@ -235,10 +235,10 @@ def _align(x: SpecArray, y: SpecArray, model: DotModel) -> tuple[Array, Array]:
     return size_x, size_y
 
 
-def _unread(
+def _bound_truncation(
     x: SpecArray, y: SpecArray, model: DotModel, size: Array
 ) -> tuple[Array | float, float]:
-    """What a tf32 unit does not read of the operands, and below what it may read 0."""
+    """Bound the bits of operands that a tf32 unit drops; and return the size that it reads as 0."""
     if "tf32" not in (model.a_format, model.b_format):
         return 0.0, 0.0
     tiny = 2.0 ** FORMATS["tf32"].emin
@@ -249,26 +249,26 @@ def _unread(
 
 
 def choose_model(x: SpecArray, y: SpecArray, rules: Rules) -> DotModel:
-    """The dot of the target for these operands; IEEE multiply-adds where it has no such unit.
+    """Return the target's dot for these operands; IEEE multiply-adds if it has no such unit.
 
-    What is in no format (an intermediate value) may have been stored in its partner's, in fp16
-    beside 8 bits; with none it is in the intermediate format. Of two formats the wider is used
-    where it holds the other's values, as kernels convert int8 and fp8 beside 16 bits. A tensor core
-    without fp8 gets fp16 (Triton converts, exactly).
+    An operand in no format (an intermediate value) may have been stored in its partner's, or in
+    fp16 if that has 8 bits; with no partner's it is in the intermediate format. Of two formats the
+    wider is used if it holds the other's values, as kernels convert int8 and fp8 to the 16 bits of
+    a partner. A tensor core without fp8 gets fp16 (Triton converts, exactly).
     """
     a, b = (z.fmt.name if z.fmt is not None and z.fmt.name in FORMATS else "" for z in (x, y))
     a, b = _stored(a, b, rules), _stored(b, a, rules)
     if a != b and not (a in FP8 and b in FP8):
         a = b = next((to for to, of in ((a, b), (b, a)) if _holds(to, of)), rules.between)
-    wanted = a, b
+    formats = a, b
     narrow = FORMATS[rules.accumulator].emin == FORMATS["fp32"].emin
     acc = "fp32" if narrow else rules.accumulator  # what registers hold of fp32's exponents
-    for a, b in (wanted, tuple("fp16" if name in FP8 else name for name in wanted)):
+    for a, b in (formats, tuple("fp16" if name in FP8 else name for name in formats)):
         try:
             return dot_model(rules.target, (a, b), acc)
         except ValueError:  # no such unit
             continue
-    return dot_model(None, rules.between if not FORMATS[wanted[0]].sums else wanted[0])
+    return dot_model(None, rules.between if not FORMATS[formats[0]].sums else formats[0])
 
 
 def _stored(name: str, partner: str, rules: Rules) -> str:
@@ -278,7 +278,7 @@ def _stored(name: str, partner: str, rules: Rules) -> str:
 
 
 def _holds(to: str, of: str) -> bool:
-    """Whether a dot reads operands of both formats as `to`; tf32 reads what fp32 holds."""
+    """Return whether a dot reads operands of both formats as `to`; tf32 reads fp32's."""
     wide, narrow = FORMATS[to], FORMATS[of]
     least = wide.emin - wide.p <= narrow.emin - narrow.p
     return (to, of) == ("tf32", "fp32") or (

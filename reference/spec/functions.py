@@ -35,7 +35,7 @@ Whole = Callable[[Array, Array], Array]
 
 
 def whole(name: str, function: Whole) -> Callable[[Any, Any], SpecArray]:
-    """A function of two arrays of integers; unknown where an operand or the result may be off."""
+    """Return a function of two integer arrays; unknown where operands or result may be off."""
 
     def evaluate(x: Any, y: Any) -> SpecArray:
         x, y = pair(x, y)
@@ -52,7 +52,7 @@ def whole(name: str, function: Whole) -> Callable[[Any, Any], SpecArray]:
 
 
 def _left(x: Array, y: Array) -> Array:
-    # what leaves 32 bits is unknown to `fits`, what would leave 64 must not come back
+    # a result beyond 32 bits is unknown by `fits`; one beyond 64 must not wrap back
     return np.where(y < 32, x << np.minimum(y, 31), 1 << 40)
 
 
@@ -66,7 +66,7 @@ remainder = whole("%", lambda x, y: np.where(y == 0, 1 << 40, x % np.where(y == 
 
 
 def decode(x: SpecArray, name: str) -> SpecArray:
-    """Integers as the codes of a float format, such as e2m1 unpacked from a byte, or e8m0 scales.
+    """Decode integers as codes of a float format: e2m1 unpacked from a byte, or e8m0 scales.
 
     e2m1 takes the low four bits.
     """
@@ -92,7 +92,7 @@ FLUSHED = 2.0**-126
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A comparison: what it gives for the exact values, and where no error can change that."""
+    """A comparison: its result for the exact values, and where no error can change that."""
 
     value: Array
     certain: Array
@@ -124,9 +124,9 @@ def _truth(x: Any) -> tuple[Array, Array]:
 
 
 def compare(x: Any, y: Any, holds: Callable[[Array, Array], Array]) -> Condition:
-    """A comparison of x with y; certain where |x - y| exceeds both bounds, or nothing rounds.
+    """Compare x with y; certain where |x - y| exceeds both bounds, or nothing rounds.
 
-    Of NaN it is never certain: a kernel may as well ask the opposite.
+    With NaN it is never certain: a kernel may test the opposite.
     """
     x, y = pair(x, y)
     apart = np.abs(x.value - y.value) > x.bound + y.bound
@@ -135,7 +135,7 @@ def compare(x: Any, y: Any, holds: Callable[[Array, Array], Array]) -> Condition
 
 
 def where(condition: Any, x: Any, y: Any) -> SpecArray:
-    """x where the condition holds, else y; where an error may decide, both are allowed."""
+    """Return x where the condition holds, else y; where an error may decide, allow both."""
     rules = next(z.rules for z in (condition, x, y) if hasattr(z, "rules"))
     x, y = pair(*(z if isinstance(z, SpecArray) else constant(z, rules) for z in (x, y)))
     value, certain = _truth(condition)
@@ -156,17 +156,17 @@ def where(condition: Any, x: Any, y: Any) -> SpecArray:
 
 
 def maximum(x: Any, y: Any) -> SpecArray:
-    """The larger of both: an error of either is an error of at most that size."""
+    """Return the larger of both: an error of either is an error of at most that size."""
     return _extreme(x, y, np.maximum)
 
 
 def minimum(x: Any, y: Any) -> SpecArray:
-    """The smaller of both."""
+    """Return the smaller of both."""
     return _extreme(x, y, np.minimum)
 
 
 def clip(x: Any, low: Any, high: Any) -> SpecArray:
-    """x, no less than low and no more than high; None for no limit."""
+    """Return x, no less than low and no more than high; None for no limit."""
     x = x if low is None else maximum(x, low)
     return x if high is None else minimum(x, high)
 
@@ -185,34 +185,34 @@ def _extreme(x: Any, y: Any, choose: Any) -> SpecArray:
     error, size, count = (chosen(name, np.maximum) for name in ("error", "size", "count"))
     low, exact = np.where(first, x.low, y.low), chosen("exact", np.logical_and)
     parts = (value, error, size, count, low, exact, None, x.whole, False, held_by(x, y))
-    # whether NaN or the other is taken is the kernel's choice
+    # the kernel may choose NaN or the other operand
     numbers = ~(np.isnan(x.value) | np.isnan(y.value))
     return settle(SpecArray(x.rules, *parts), x.known & y.known & numbers)
 
 
 def absolute(x: SpecArray) -> SpecArray:
-    """|x|: where the sign may be an error's, that moves it by less than the error."""
+    """Return |x|: where an error may flip the sign, it moves |x| by less than the error."""
     return replace(x, value=np.abs(x.value), fmt=x.fmt if not x.whole else None)
 
 
 def to(x: SpecArray, name: str) -> SpecArray:
-    """x stored in a format, as the formula demands: floats to nearest even, integers truncated.
+    """Store x in a format, as the formula demands: floats to nearest even, integers truncated.
 
-    An integer format takes whole numbers: rounding them is the spec's to say, with np.rint or
-    np.floor. What does not fit overflows, for floats, and must be clipped first, for integers.
+    An integer format takes whole numbers: the spec must round them, with np.rint or np.floor. A
+    value that does not fit overflows, for floats, and must be clipped first, for integers.
     """
     fmt = format_named(name)
     if fmt.kind == "float":
         return step(x, lambda v: widen(round_to(v, fmt)), fmt)
-    made = step(x, np.trunc, None)
-    inside = (made.reach <= fmt.max) | (made.value == -fmt.max - 1)
-    error = np.where(inside, made.error, np.inf)
-    parts = (made.value, error, made.size, made.count, made.low, made.exact & inside)
+    result = step(x, np.trunc, None)
+    inside = (result.reach <= fmt.max) | (result.value == -fmt.max - 1)
+    error = np.where(inside, result.error, np.inf)
+    parts = (result.value, error, result.size, result.count, result.low, result.exact & inside)
     return SpecArray(x.rules, *parts, fmt, True)
 
 
 def may_round(x: SpecArray, name: str) -> SpecArray:
-    """x, which the kernel may store in a float format on the way, or may not."""
+    """Return x, which the kernel may store in a float format on the way, or may not."""
     fmt = format_named(name)
     if fmt.kind != "float":
         raise ValueError(f"spec: got may_round({name!r}), expected a float format")
@@ -220,7 +220,7 @@ def may_round(x: SpecArray, name: str) -> SpecArray:
 
 
 def step(x: SpecArray, function: Callable[[Array], Array], fmt: Format | None) -> SpecArray:
-    """A function that never falls and is computed exactly: off by how far it goes within bound."""
+    """Apply an exact, never falling function: its error is its change within the bound."""
     with np.errstate(invalid="ignore", over="ignore"):
         value = function(x.value)
         # float64's rounding of the ends is outward
@@ -305,10 +305,10 @@ def _approximate(
     relative: Any,
     least: Any = 0.0,
 ) -> SpecArray:
-    """A smooth function: `rise(v, d)` bounds |f(v + e) - f(v)| for |e| <= d, `relative` its own.
+    """Apply a smooth function: `rise(v, d)` bounds |f(v + e) - f(v)|, |e| <= d, `relative` its own.
 
-    A narrower intermediate format rounds the result once more. Of Inf it is unknown: what the exact
-    limit is, a formula with exponentials may make Inf / Inf.
+    A narrower intermediate format rounds the result once more. For Inf it is unknown: a formula
+    with exponentials may yield Inf / Inf instead of the exact limit.
     """
     x, u = to_float(x), x.rules.fmt.u
     with np.errstate(all="ignore"):
@@ -324,23 +324,23 @@ def _approximate(
 def _fresh(
     x: SpecArray, value: Array, error: Array, exact: Array, fmt: Format | None, special: Array
 ) -> SpecArray:
-    """A new monomial; `special`: where Inf or NaN is every evaluation's."""
+    """Return a new monomial; `special`: where Inf or NaN is every evaluation's."""
     held = fmt if fmt is not None else x.rules.fmt
     low, size = lowest_bit(value), np.abs(value)
     with np.errstate(invalid="ignore"):
         error = np.where(size + error <= held.max, error, np.inf)
     exact = exact & fits(size, low, held)
-    made = SpecArray(x.rules, value, error, size, np.zeros(value.shape), low, exact, fmt)
-    return settle(made, special)
+    result = SpecArray(x.rules, value, error, size, np.zeros(value.shape), low, exact, fmt)
+    return settle(result, special)
 
 
 def rint(x: SpecArray) -> SpecArray:
-    """To the nearest integer, ties to even."""
+    """Round to the nearest integer, ties to even."""
     return step(x, np.rint, None)
 
 
 def floor(x: SpecArray) -> SpecArray:
-    """To the integer below."""
+    """Round to the integer below."""
     return step(x, np.floor, None)
 
 

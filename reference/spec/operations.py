@@ -35,7 +35,7 @@ U32 = FORMATS["fp32"].u
 def add(x: Any, y: Any) -> SpecArray:
     """x + y: error_x + error_y + g(n_y + 1) (size_x + error_x) + g(n_x + 1) (size_y + error_y).
 
-    What is exactly 0 is added exactly.
+    An exact 0 is added exactly.
     """
     x, y = pair(x, y)
     full_x, full_y = x.size + x.error, y.size + y.error
@@ -45,8 +45,8 @@ def add(x: Any, y: Any) -> SpecArray:
     count = np.where(both, x.count + y.count + 1, np.maximum(x.count, y.count))
     with np.errstate(invalid="ignore"):
         value = x.value + y.value
-    made = _made(x, y, value, error, x.size + y.size, count, np.minimum(x.low, y.low))
-    return settle(made, known_sum(x, y))
+    result = _made(x, y, value, error, x.size + y.size, count, np.minimum(x.low, y.low))
+    return settle(result, known_sum(x, y))
 
 
 def negative(x: SpecArray) -> SpecArray:
@@ -65,8 +65,8 @@ def multiply(x: Any, y: Any) -> SpecArray:
     every product that may underflow.
 
     Of two sums e is that of the computed values, and the product's rounding is over the larger of
-    |x| size_y and size_x |y|: one may be multiplied out. What is scaled may be a sum, so that of it
-    and its scale only the scale spares the rounding by being a power of two.
+    |x| size_y and size_x |y|: one may be multiplied out. A scaled operand may be a sum, so that of
+    it and its scale only the scale spares the rounding by being a power of two.
     """
     x, y = pair(x, y)
     rules, fmt = x.rules, x.rules.fmt
@@ -86,17 +86,18 @@ def multiply(x: Any, y: Any) -> SpecArray:
     if x.pure and y.pure:
         count = np.zeros(value.shape)  # nothing is added before
     low = np.where((x.low >= NO_GRID) | (y.low >= NO_GRID), NO_GRID, x.low + y.low)
-    made = _made(x, y, value, error, size, count, low, x.pure and y.pure)
-    return settle(replace(made, scaled=of_x or of_y), known_product(x, y))
+    result = _made(x, y, value, error, size, count, low, x.pure and y.pure)
+    return settle(replace(result, scaled=of_x or of_y), known_product(x, y))
 
 
 def divide(x: Any, y: Any) -> SpecArray:
     """x / y: (error_x + |q| error_y) / (|y| - error_y), and the division's own; exact where y is a
     power of two.
 
-    div.full.f32, what Triton makes of `/`, is off by at most 2 ulp (PTX ISA), 4 u of the quotient;
-    so is rcp.approx (1 ulp) with the product that follows it. A narrower format rounds once more.
-    y may be divided by factor by factor. Unknown where y or 1 / y may leave the normal range.
+    div.full.f32, which Triton emits for `/`, is off by at most 2 ulp (PTX ISA), 4 u of the
+    quotient; so is rcp.approx (1 ulp) with the product that follows it. A narrower format rounds
+    once more. y may be divided by factor by factor. Unknown where y or 1 / y may leave the normal
+    range.
     """
     x, y = pair(x, y)
     x, y = to_float(x), to_float(y)
@@ -106,8 +107,8 @@ def divide(x: Any, y: Any) -> SpecArray:
         least = np.abs(y.value) - y.bound
         error = (x.error + np.abs(value) * y.bound) / least
         size = x.size / least
-        one = 4 * min(U32, fmt.u) + (fmt.u if fmt.u > U32 else 0.0)
-        own = one / fmt.u * (1 + y.count)
+        quotient = 4 * min(U32, fmt.u) + (fmt.u if fmt.u > U32 else 0.0)
+        own = quotient / fmt.u * (1 + y.count)
         error = error + growth(own, rules) * (size + error) + (1 + x.count) * fmt.eta
         error = error + U64 * np.abs(value)
     power = _is_power(y)
@@ -148,12 +149,12 @@ def total(x: SpecArray, axis: Any = None, keepdims: bool = False) -> SpecArray:
     nan = np.isnan(x.value) & x.exact
     known = np.any(nan, axis=axis, keepdims=keepdims)
     known = known | np.all(x.known, axis=axis, keepdims=keepdims)
-    made = SpecArray(x.rules, value, error, size, count, low, exact, None, x.whole, False, x.held)
-    return settle(made, known)
+    result = SpecArray(x.rules, value, error, size, count, low, exact, None, x.whole, False, x.held)
+    return settle(result, known)
 
 
 def pair(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
-    """Both as arrays of one shape."""
+    """Return both as arrays of one shape."""
     x, y = both(x, y)
     try:
         shape = np.broadcast_shapes(x.shape, y.shape)
@@ -167,14 +168,14 @@ def pair(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
 
 
 def both(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
-    """Both as SpecArrays, where one is a number or a plain array."""
+    """Return both as SpecArrays, if one is a number or a plain array."""
     rules = x.rules if isinstance(x, SpecArray) else y.rules
     x, y = (z if isinstance(z, SpecArray) else constant(z, rules) for z in (x, y))
     return x, y
 
 
 def to_float(x: SpecArray) -> SpecArray:
-    """Integers as numbers of the intermediate format: one rounding where they are too long.
+    """Convert integers to the intermediate format: one rounding where they are too long.
 
     A sum of integers may be converted in `count` + 1 slices, which are added as floats.
     """
@@ -190,14 +191,14 @@ def to_float(x: SpecArray) -> SpecArray:
 
 
 def broadcast(x: SpecArray, shape: tuple[int, ...]) -> SpecArray:
-    """x, repeated to a shape."""
+    """Return x repeated to a shape."""
     if x.shape == shape:
         return x
     return apply(x, lambda z: np.broadcast_to(z, shape))
 
 
 def apply(x: SpecArray, move: Any) -> SpecArray:
-    """x with its elements moved about by a function of arrays."""
+    """Return x with its elements moved by a function of arrays."""
     moved = {name: move(getattr(x, name)) for name in ELEMENTS}
     if x.scaled is not None:
         moved["scaled"] = Scaled(apply(x.scaled.stored, move), move(x.scaled.factor))
@@ -205,7 +206,7 @@ def apply(x: SpecArray, move: Any) -> SpecArray:
 
 
 def held_by(*arrays: SpecArray) -> tuple[str, ...]:
-    """The formats that partial sums of any of the arrays may be in."""
+    """Return the formats that partial sums of any of the arrays may be in."""
     return tuple(dict.fromkeys(name for x in arrays for name in x.held))
 
 
@@ -237,7 +238,7 @@ def _fit(size: Array, low: Array, held: tuple[str, ...], fmt: Any) -> Array:
 
 
 def _is_power(x: SpecArray) -> Array:
-    """Where x is one power of two, by which a product or a quotient is exact."""
+    """Return a mask of x where it is one power of two: products and quotients by it are exact."""
     mantissa, _ = np.frexp(x.value)
     return np.asarray((np.abs(mantissa) == 0.5) & x.exact & x.pure)
 
@@ -250,7 +251,7 @@ def _overflow(error: Array, size: Array, top: float) -> Array:
 # -- gathers -------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, eq=False)
 class Gathered:
-    """base[ids] of a base (E, K, N) and ids (M,): all of it only where more than `@` is asked.
+    """base[ids] of a base (E, K, N) and ids (M,), spread only for operations other than `@`.
 
     Operators, numpy's functions and methods are installed by `operators`.
     """
@@ -270,7 +271,7 @@ class Gathered:
 
     @property
     def ndim(self) -> int:
-        """How many axes it has."""
+        """The number of axes."""
         return self.base.ndim
 
     @property
@@ -279,12 +280,12 @@ class Gathered:
         return Gathered(apply(self.base, lambda z: np.swapaxes(z, -1, -2)), self.ids)
 
     def spread(self) -> SpecArray:
-        """All matrices, copied."""
+        """Return all matrices, copied."""
         return apply(self.base, lambda z: z[self.ids])
 
 
 def spread(x: Any) -> Any:
-    """x with nothing left to gather."""
+    """Return x with nothing left to gather."""
     return x.spread() if isinstance(x, Gathered) else x
 
 
@@ -312,65 +313,65 @@ def _plain(key: Any) -> Any:
 
 
 def reshape(x: SpecArray, *shape: Any) -> SpecArray:
-    """The elements in another shape."""
+    """Return the elements in another shape."""
     sides = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
     return apply(x, lambda z: z.reshape(sides))
 
 
 def transpose(x: SpecArray, *axes: Any) -> SpecArray:
-    """The axes in another order; reversed where none is given."""
+    """Return the axes in another order; reversed if none is given."""
     order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
     return apply(x, lambda z: np.transpose(z, order))
 
 
 def swapaxes(x: SpecArray, first: int, second: int) -> SpecArray:
-    """Two axes exchanged."""
+    """Exchange two axes."""
     return apply(x, lambda z: np.swapaxes(z, first, second))
 
 
 def expand_dims(x: SpecArray, axis: Any) -> SpecArray:
-    """New axes of one element."""
+    """Insert axes of one element."""
     return apply(x, lambda z: np.expand_dims(z, axis))
 
 
 def squeeze(x: SpecArray, axis: Any = None) -> SpecArray:
-    """Without axes of one element."""
+    """Remove axes of one element."""
     return apply(x, lambda z: np.squeeze(z, axis))
 
 
 def repeat(x: SpecArray, repeats: int, axis: int | None = None) -> SpecArray:
-    """Each element, or line, several times over: a scale for every element of its group."""
+    """Repeat each element, or line: a scale for every element of its group."""
     return apply(x, lambda z: np.repeat(z, repeats, axis))
 
 
 def broadcast_to(x: SpecArray, shape: Sequence[int]) -> SpecArray:
-    """x repeated to a shape."""
+    """Repeat x to a shape."""
     return apply(x, lambda z: np.broadcast_to(z, shape))
 
 
 def concatenate(arrays: Sequence[Any], axis: int = 0) -> SpecArray:
-    """Arrays one after another."""
+    """Concatenate arrays."""
     return _join(arrays, lambda parts: np.concatenate(parts, axis=axis))
 
 
 def stack(arrays: Sequence[Any], axis: int = 0) -> SpecArray:
-    """Arrays of one shape side by side along a new axis."""
+    """Stack arrays of one shape along a new axis."""
     return _join(arrays, lambda parts: np.stack(parts, axis=axis))
 
 
 def _join(arrays: Sequence[Any], join: Any) -> SpecArray:
     rules = next(x.rules for x in arrays if hasattr(x, "rules"))
-    made = [spread(x) if hasattr(x, "rules") else constant(x, rules) for x in arrays]
-    whole, pure = all(x.whole for x in made), all(x.pure for x in made)
-    made = made if whole else [to_float(x) for x in made]
-    first = made[0]
-    parts = {name: join([getattr(x, name) for x in made]) for name in ELEMENTS}
-    fmt = first.fmt if all(x.fmt is first.fmt for x in made) else None
-    scaled = [x.scaled for x in made if x.scaled is not None]
+    operands = [spread(x) if hasattr(x, "rules") else constant(x, rules) for x in arrays]
+    whole, pure = all(x.whole for x in operands), all(x.pure for x in operands)
+    operands = operands if whole else [to_float(x) for x in operands]
+    first = operands[0]
+    parts = {name: join([getattr(x, name) for x in operands]) for name in ELEMENTS}
+    fmt = first.fmt if all(x.fmt is first.fmt for x in operands) else None
+    scaled = [x.scaled for x in operands if x.scaled is not None]
     were = None
-    if len(scaled) == len(made):
+    if len(scaled) == len(operands):
         were = Scaled(_join([x.stored for x in scaled], join), join([x.factor for x in scaled]))
         were = were if were.stored.fmt is not None else None
     return replace(
-        first, **parts, fmt=fmt, whole=whole, pure=pure, held=held_by(*made), scaled=were
+        first, **parts, fmt=fmt, whole=whole, pure=pure, held=held_by(*operands), scaled=were
     )
