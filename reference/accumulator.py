@@ -26,7 +26,7 @@ class ProbeError(Exception):
 
 
 class NotMeasurable(Exception):
-    """Results of this format tell too little; the message is one line."""
+    """Results of this format are too coarse to probe; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)

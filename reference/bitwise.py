@@ -71,7 +71,7 @@ def multiply_high(x: Array, y: Array) -> Array:
     middle = (p >> half) * (q & mask) + (((p & mask) * (q & mask)) >> half)
     carry = (middle & mask) + (p & mask) * (q >> half)
     high = (p >> half) * (q >> half) + (middle >> half) + (carry >> half)
-    if x.dtype.kind == "i":  # a negative factor stands for itself plus 2**64
+    if x.dtype.kind == "i":  # a negative factor is read as itself plus 2**64
         high = high - np.where(x < 0, q, 0) - np.where(y < 0, p, 0)
     return high.view(x.dtype)
 

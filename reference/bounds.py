@@ -134,7 +134,7 @@ class Addends:
     """The addends of a sum: |c|, the number of nonzero products, the sum of their magnitudes.
 
     `additions`: a tree with n + 1 addends that are not zero makes n of them, so that K = 1 makes
-    none and what meets only zeros stays as it is.
+    none and an addend that meets only zeros is unchanged.
     """
 
     start: Array

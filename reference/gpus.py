@@ -83,7 +83,7 @@ class GPU:
         return self.fp32_flops if name == "fp32" else 0
 
 
-# an AMD GPU's capability is what torch derives from the name of its architecture
+# torch derives an AMD GPU's capability from the name of its architecture
 _amd = partial(GPU, warp_size=64, fp32_flops=0, registers=131072, l2_cache=4 << 20, clock=2100000,
                memory_clock=1300000, bus_width=8192)  # fmt: skip
 _GPUS = (
@@ -115,6 +115,6 @@ _GPUS = (
 GPUS: Mapping[str, GPU] = MappingProxyType({gpu.name: gpu for gpu in _GPUS})
 DEFAULT = "sm_90"
 
-# Those whose dot products are predicted; kernels are compiled for the others too.
+# Targets whose dot products are predicted; kernels are compiled for the others too.
 TARGETS = tuple(gpu.name for gpu in _GPUS if gpu.cores)
 UNMODELLED = tuple(gpu.name for gpu in _GPUS if not gpu.cores)

@@ -79,7 +79,7 @@ _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist
 
 
 def words_of(error: BaseException) -> str:
-    """Return an error's message, in one line; if that raises, what its message raises."""
+    """Return an error's message in one line, or, if that raises, the type of that error."""
     try:
         return " ".join(str(error).split())
     except Exception as another:

@@ -140,7 +140,7 @@ remainder = map_scalars(math.remainder)
 
 # -- bessel functions ----------------------------------------------------------------------------
 _SPLIT = 25.0
-_TERMS = 90  # |J_90(25)| < 1e-36: what the recurrence starts from is negligible
+_TERMS = 90  # |J_90(25)| < 1e-36: the start of the recurrence is negligible
 _EULER = 0.5772156649015329
 
 

@@ -86,7 +86,7 @@ def _verifier_refusal(src: Any, target: GPUTarget, options: Any) -> CompileError
 
 
 def identify(src: Any) -> str:
-    """Key a specialisation, but for its arguments' attributes: they change no operation."""
+    """Return a specialisation's key, without its arguments' attributes: they change nothing."""
     attrs, src.attrs = src.attrs, {}
     try:
         return f"{src.hash()} {_file(src.fn)}"

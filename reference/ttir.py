@@ -14,7 +14,7 @@ from gemmproof.reference.formats import FNUZ, FORMATS
 # -- dtypes --------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """A scalar type: TTIR's name, the numpy type of one element, and what a pointer points to.
+    """A scalar type: TTIR's name, the numpy type of one element, and the type behind a pointer.
 
     `format` is the type's name in FORMATS, or "" if it has none.
     """

@@ -44,7 +44,7 @@ METER = Meter()
 
 
 def counted_seconds() -> float:
-    """Return all work of this process in counted seconds, as a clock tells the time."""
+    """Return all work of this process in counted seconds, as a clock reading."""
     x = METER
     prover = x.terms * TERM_STEPS + x.solver * SOLVER_STEPS + x.decisions * DECISION_STEPS
     trials = x.trials * TRIAL_STEPS + x.trial_lanes * TRIAL_LANE_STEPS

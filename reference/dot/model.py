@@ -72,7 +72,7 @@ def _fused(core: TensorCore, in_format: str, acc_format: str) -> Unit:
 
 
 def is_emulated(target: str | None, in_format: str, instruction: str) -> bool:
-    """Return whether it is compiled to fp16 instructions from zero, then one addition of c."""
+    """Return whether it compiles to fp16 instructions from zero, then one addition of c."""
     core = GPUS[target].core(instruction) if target is not None else None
     return core is not None and core.fp8 == "emulated" and in_format in FP8
 

@@ -39,7 +39,7 @@ def triton_dot(
     Its `dot` takes one BLOCK_K or a whole K loop alike; with acc None it is `tl.dot(a, b)`. fp32
     operands follow input_precision (tf32 if None). ndim: 3 for batched operands. loaded_bits:
     the width in memory of operands that the kernel itself widened (8 for int8 weights): it
-    permutes k in mma.sync. joined: an operand was made by tl.join, which permutes it too. target
+    permutes k in mma.sync. joined: an operand is a result of tl.join, which also permutes. target
     None is the IEEE chain whatever the tile, of the operands as input_precision cuts or splits
     them.
     Raises ValueError naming a value that Triton refuses, and NoModel if there is no model.

@@ -449,7 +449,7 @@ def fake_gpu(target: str | None = None) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(swap(_changes(GPUS[target])))
         stack.enter_context(default_device())
-        if "torch._dynamo" in sys.modules:  # what was compiled before runs uncompiled
+        if "torch._dynamo" in sys.modules:  # functions compiled before run uncompiled
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(OnCpu())
         try:

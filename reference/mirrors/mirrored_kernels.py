@@ -93,7 +93,7 @@ Order = tuple[tuple[int, int], ...]
 
 @lru_cache(maxsize=64)
 def order_grouped(num_pid_m: int, num_pid_n: int, GROUP_M: int) -> Order:
-    """Order tiles in bands of GROUP_M rows from the top, the last perhaps lower; by columns.
+    """Order tiles by bands of GROUP_M rows from the top, the last perhaps lower; then by columns.
 
     `tl.swizzle2d` maps tiles numbered row by row to the same order.
     """
@@ -424,7 +424,7 @@ def state_streamk(
 def state_weight_only(call: MirrorCall) -> list[StatedLaunch]:
     """matmul_w8 and matmul_w4: shares of K, in tiles of the transposed result.
 
-    A step's weights of 4 bits are loaded at once, in words of four rows that are 32 apart; those
+    A step's weights of 4 bits are loaded at once, four rows that are 32 apart in a word; those
     of 8 bits group by group. Scales and zero points are loaded once if they are per column, else
     for each group that has a row in the share; their row is the group's number.
     """

@@ -76,7 +76,7 @@ def apply_modifiers(
 
 
 def _opcode(mnemonic: Words, t: str, count: int, compute: Callable[..., Any], *also: str) -> Opcode:
-    """Return the opcode of `compute` on `count` operands of type t, with .ftz if t has it."""
+    """Return `compute` on `count` operands of type t, with modifiers `also`, .ftz if FLUSHED."""
     allowed = ("ftz", *also) if t in FLUSHED else also
     return Opcode((t,), (t,) * count, apply_modifiers(mnemonic, compute, *allowed))
 

@@ -125,7 +125,7 @@ class Words:
         return types[0]
 
     def flag(self, word: str) -> bool:
-        """Take `word` if it is present; return whether it was."""
+        """Take `word`, and return True, if it is present."""
         present = word in self.left
         if present:
             self.left.remove(word)
@@ -171,7 +171,7 @@ def elementwise(compute: Callable[..., Any], count: int, *types: str) -> Family:
 # -- operands ------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Bits in the environment: unsigned integers of `width` bits, or booleans where it is 1."""
+    """Bits in the environment: unsigned integers of `width` bits, or booleans if it is 1."""
 
     name: str
     width: int

@@ -118,7 +118,7 @@ class _Allocations(TorchDispatchMode):
 
 
 def _undefine(session: Session, tensor: torch.Tensor) -> None:
-    """Give a tensor's elements, and nothing around them, the pattern of uninitialised memory."""
+    """Fill a tensor's elements, and nothing around them, as uninitialised memory."""
     storage, view = session.memory.storage_of(tensor), view_of(tensor)
     storage.undefined = np.zeros(storage.data.size, np.bool_)
     storage.elements_of(storage.undefined, view)[...] = True

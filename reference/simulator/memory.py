@@ -42,8 +42,8 @@ class StridedView:
 class Storage:
     """One allocation: its bytes, which of them are undefined, and who allocated it.
 
-    `undefined` is None while all bytes are defined; `private` says that the wrapper allocated it,
-    so that every element of it may be touched. `owners` maps an element size to the program that
+    `undefined` is None while all bytes are defined; `private`: the wrapper allocated it, so that
+    every element of it may be accessed. `owners` maps an element size to the program that
     stored each element in the current launch, `readers` to the one that last read it. `sources` are
     tensors whose undefined elements an operator of torch carried over into this storage.
     """
@@ -93,7 +93,7 @@ class Storage:
 
 
 class Ledger:
-    """A program id for each element of a storage, -1 for none; sparse where there are too many."""
+    """A program id for each element of a storage, -1 for none; sparse if there are too many."""
 
     def __init__(self, n: int) -> None:
         self.dense = np.full(n, -1, np.int32) if n <= MAP_ELEMENTS else None
@@ -114,7 +114,7 @@ class Ledger:
 
 
 class Region:
-    """The elements of a storage that an access through an operand may touch."""
+    """The elements of a storage that may be accessed through an operand."""
 
     def __init__(self, storage: Storage, size: int, views: list[StridedView]) -> None:
         self.views = [v for v in views if v.span]

@@ -25,12 +25,12 @@ from gemmproof.reference.work import METER
 # -- sampled programs ----------------------------------------------------------------------------
 LARGE = 2**24  # elements; a tensor of more is address space
 KINDS = ("out_of_bounds", "wrapped_offset")  # of events that a single program shows
-MOST_PROGRAMS = 24  # of a launch, where it has more
+MOST_PROGRAMS = 24  # of a launch, if it has more
 _READERS = ("cpu", "tolist", "numpy", "__array__", "__dlpack__")  # torch hides their reads
 
 
 def pick_programs(grid: tuple[int, int, int]) -> np.ndarray:
-    """Return the linear ids of the programs that run: at the ends of every axis, the last, others.
+    """Pick the linear ids of programs to run: the ends of every axis, the last, some between.
 
     Wherever a scheduler puts the far end of c, one of them works there or near it.
     """

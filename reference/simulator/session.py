@@ -68,7 +68,7 @@ class Progress:
         return self._seen is not None
 
     def check(self, kernel: str, where: Where | None) -> None:
-        """Check the time, at every turn of every loop and between programs. Raises `end(...)`."""
+        """Check the time at every turn of every loop and between programs. Raises `end`'s error."""
         now = counted_seconds()
         Heartbeat.give()
         if self._seen is None and now - self.began > self.seconds / 2:

@@ -483,7 +483,10 @@ def _branch_end(
     back: set[str],
     where: Where | None,
 ) -> Exit:
-    """Return the exit of a block; `back` are the labels up to it. Raises Unsupported."""
+    """Return the exit of a block of a function with branches; `back` are the labels up to it.
+
+    Raises Unsupported for an unknown end.
+    """
     edges = tuple(
         (entries[label][0], frame.moves(given, entries[label][1])) for label, given in last.targets
     )

@@ -23,7 +23,7 @@ _OUTWARD = 1 + 2.0**-40
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The evaluations open to the kernel: the target's dots, their accumulator, the rest.
+    """The permitted evaluation: the target's dots, their accumulator, the format between them.
 
     `target` is one of gpus.TARGETS or None for IEEE multiply-adds; `accumulator` and `between` are
     formats by name: of the sums of float dots, and of every other intermediate value. A sum in the
@@ -48,7 +48,7 @@ class SpecArray:
 
     `whole`: integers in integer arithmetic, exact below 2**31 and unknown beyond. `pure`: an
     operand, or a product of operands and constants. `held`: formats other than the intermediate
-    one that partial sums may have been in. `scaled`: the factors of an fp8 operand times scales.
+    one that partial sums may have been in. `scaled`: an fp8 operand and the scales times it.
     """
 
     rules: Rules
@@ -89,7 +89,7 @@ class SpecArray:
 
     @property
     def known(self) -> Array:
-        """A mask of the elements with a finite bound in any evaluation."""
+        """A mask of the elements that any evaluation has within a finite bound of `value`."""
         return np.isfinite(self.bound)
 
     def __bool__(self) -> bool:
@@ -119,7 +119,7 @@ def operand(x: Array, rules: Rules, name: str | None = None) -> SpecArray:
 
 
 def constant(x: Any, rules: Rules) -> SpecArray:
-    """Return a constant of the spec; a kernel has it rounded to the intermediate format."""
+    """Return a number or array of the spec, which a kernel rounds to the intermediate format."""
     value = np.asarray(x)
     if value.dtype.kind not in "buif":
         raise TypeError(f"spec: got a constant of {value.dtype}, expected numbers")
@@ -267,7 +267,7 @@ class Unscaled:
 
 
 def scale(x: SpecArray, by: SpecArray, how: Callable[..., Any] = np.multiply) -> Scaled | None:
-    """Return the factors of x times (`how`) a scale if x is in fp8 or scaled and `by` is not.
+    """Return x times (`how`) a scale, if x is in fp8 or scaled already and `by` is not, or None.
 
     Of two numbers of 8 bits neither is known to be the scale, but e8m0 is always a scale.
     """

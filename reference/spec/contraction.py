@@ -90,7 +90,7 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
     if x.whole and y.whole:
         size = x.size @ y.size
         exact = exact & fits(size, low, INT32)
-        # each slice of 32 k, the least depth of a tl.dot of bytes, may be a sum of its own
+        # each slice of 32 k, the least depth of a tl.dot of bytes, may be a separate sum
         count = np.full(value.shape, max(0.0, -(-K // 32) - 1))
         error = np.where(exact, 0.0, np.inf)
         return SpecArray(rules, value, error, size, count, low, exact, None, True)
@@ -179,7 +179,7 @@ def _steps(
     order of k and in slices of at least L k: a product is cut below 2**(e_max - F), the largest
     addend is not, so all of n and a start are off by (n + 1) 2**-F. Each step cuts or rounds the
     sum by r = 2**-fraction; slices are at most J = ceil(K / L), so they have at most 2 J steps
-    (each has one incomplete step at most, besides complete ones) and J additions. Steps without
+    (each has one incomplete step at most, and complete ones) and J additions. Steps without
     products round nothing. Both are admitted: a kernel may do without the tensor cores, in the
     intermediate format.
 
@@ -262,7 +262,7 @@ def choose_model(x: SpecArray, y: SpecArray, rules: Rules) -> DotModel:
         a = b = next((to for to, of in ((a, b), (b, a)) if _holds(to, of)), rules.between)
     formats = a, b
     narrow = FORMATS[rules.accumulator].emin == FORMATS["fp32"].emin
-    acc = "fp32" if narrow else rules.accumulator  # what registers hold of fp32's exponents
+    acc = "fp32" if narrow else rules.accumulator  # registers with fp32's exponents
     for a, b in (formats, tuple("fp16" if name in FP8 else name for name in formats)):
         try:
             return dot_model(rules.target, (a, b), acc)

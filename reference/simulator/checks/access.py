@@ -72,7 +72,7 @@ def _note_progress(kind: str, ptr: Value, mask: Value | None, full: tuple[int, .
             session.progress.touch(kind, storage, address[here] - storage.start)
 
 
-# -- judging -----------------------------------------------------------------------------------
+# -- checks --------------------------------------------------------------------------------------
 def judge(kind: str, ptr: Value, mask: Value | None, full: tuple[int, ...]) -> list[Lanes]:
     """Check every lane of an access; return the lanes to perform, by storage.
 
@@ -183,7 +183,7 @@ def _judge_in(
 
 
 def all_inside(region: Region, index: np.ndarray) -> bool:
-    """Return whether the region is dense and has the extreme indices: a cheap test."""
+    """Return whether a dense region has the extreme indices: a cheap test for most accesses."""
     if not index.size:
         return True
     return region.dense and region.low <= int(index.min()) and int(index.max()) < region.high

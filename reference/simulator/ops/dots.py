@@ -274,7 +274,7 @@ def _spread(x: Value, shape: tuple[int, ...]) -> Value:
 
 
 def undefined_outputs(a: Value, b: Value, c: Value) -> np.ndarray | None:
-    """Return the undefined outputs, those with an undefined term: it times zero may be NaN.
+    """Return poison of outputs with an undefined term: undefined times zero may be NaN.
 
     For integers undefined times a defined zero is zero.
     """

@@ -225,7 +225,7 @@ def _plain_load(ptr: Value, mask: Value | None, fill: Value | None, dtype: Dtype
     if region.high <= region.low or (base.view.start - storage.start) % np_type.itemsize:
         return None
     parts, tests = parts_of(ptr), [] if mask is None else parts_of(mask)
-    own_fill = fill is not None and len(fill.data) > 1  # programs differ in what they fill in
+    own_fill = fill is not None and len(fill.data) > 1  # programs differ in their fill values
     same = None if own_fill else find_shared([*parts, *tests])
     if same is not None:
         parts, tests = (

@@ -40,7 +40,7 @@ _REFUSED = {
 
 
 def refusal(name: str) -> str:
-    """Return one line that names an operation and says why it is not run."""
+    """Return one line that names an operation and the reason not to run it."""
     reason = next(
         (f": {reason}" for dialects, reason in _REFUSED.items() if name.startswith(dialects)), ""
     )
