@@ -38,7 +38,7 @@ class Probed:
     K: int
 
     def multiply(self, a: Array, b: Array) -> Array:
-        """The float64 values of c for operands of float64 values that in_format holds."""
+        """Return the float64 values of c for operands of float64 values that in_format holds."""
         fmt = FORMATS[self.in_format]
         held = [round_to(x, fmt.stored) for x in (a, b)]
         for name, wide, x in zip("ab", (a, b), held, strict=True):

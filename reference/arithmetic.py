@@ -17,12 +17,12 @@ _BY_STORAGE = {f.storage: f.stored for f in FORMATS.values()}
 
 
 def bits(x: Array) -> Array:
-    """The same memory as unsigned integers of the same width."""
+    """Return the same memory as unsigned integers of the same width."""
     return x.view(f"u{x.dtype.itemsize}")
 
 
 def format_of(dtype: object) -> Format:
-    """The format stored by a numpy dtype (float32 is fp32, never tf32).
+    """Return the format stored by a numpy dtype (float32 is fp32, never tf32).
 
     Raises ValueError for a dtype without a format, foreign byte orders included.
     """
@@ -36,7 +36,7 @@ def format_of(dtype: object) -> Format:
 
 
 def widen(x: Array) -> Array:
-    """The same values as float64, exactly.
+    """Return the same values as float64, exactly.
 
     Raises ValueError when a 64-bit integer has no float64 of the same value.
     """

@@ -6,36 +6,36 @@ from gemmproof.reference.arithmetic import Array, bits
 
 
 def bit_matrix(x: Array) -> Array:
-    """The bits of each integer along a new last axis of 0 and 1, the lowest first."""
+    """Return the bits of each integer along a new last axis of 0 and 1, the lowest first."""
     raw = np.ascontiguousarray(x)[..., None].view(np.uint8)
     return np.unpackbits(raw, axis=-1, bitorder="little")
 
 
 def count_ones(x: Array) -> Array:
-    """The number of set bits, as int32."""
+    """Return the number of set bits, as int32."""
     return bit_matrix(x).sum(axis=-1, dtype=np.int32)
 
 
 def highest_bit(x: Array) -> Array:
-    """The index of the highest set bit, -1 for 0, as int32."""
+    """Return the index of the highest set bit, -1 for 0, as int32."""
     matrix = bit_matrix(x)
     from_top = np.argmax(matrix[..., ::-1], axis=-1)
     return np.where(matrix.any(axis=-1), matrix.shape[-1] - 1 - from_top, -1).astype(np.int32)
 
 
 def lowest_bit(x: Array) -> Array:
-    """The index of the lowest set bit, -1 for 0, as int32."""
+    """Return the index of the lowest set bit, -1 for 0, as int32."""
     matrix = bit_matrix(x)
     return np.where(matrix.any(axis=-1), np.argmax(matrix, axis=-1), -1).astype(np.int32)
 
 
 def count_leading_zeros(x: Array) -> Array:
-    """The zeros above the highest set bit, as int32."""
+    """Return the zeros above the highest set bit, as int32."""
     return (8 * x.dtype.itemsize - 1 - highest_bit(x)).astype(np.int32)
 
 
 def reverse_bits(x: Array) -> Array:
-    """The bits in the opposite order."""
+    """Return the bits in the opposite order."""
     packed = np.packbits(bit_matrix(x)[..., ::-1], axis=-1, bitorder="little")
     return packed.view(x.dtype)[..., 0]
 
@@ -61,7 +61,7 @@ def low_mask(count: Array, dtype: np.dtype) -> Array:
 
 
 def multiply_high(x: Array, y: Array) -> Array:
-    """The upper half of the product of twice the width, in the dtype of x."""
+    """Return the upper half of the product of twice the width, in the dtype of x."""
     width = 8 * x.dtype.itemsize
     if width < 64:
         wide = np.dtype(f"{x.dtype.kind}{x.dtype.itemsize * 2}")

@@ -330,7 +330,7 @@ def gemm_bound(
     split_k: int = 1,
     split_format: Format | str | None = None,
 ) -> Array:
-    """The largest |out - (c + a @ b)| that `model` and one rounding to `out_format` allow.
+    """Return the largest |out - (c + a @ b)| that `model` and one rounding to `out_format` allow.
 
     a (..., M, K), b (..., K, N), c (..., M, N) or None, in storage dtypes; the result is float64
     (..., M, N), Inf where the accumulator or the output may overflow. The exact product is

@@ -178,7 +178,7 @@ class Register:
     negated: bool = False
 
     def read(self, env: dict[str, Array], t: PtxType, groups: int) -> Array:
-        """The register's low bits as an array of t's dtype, t.lanes numbers a group."""
+        """Return the register's low bits as an array of t's dtype, t.lanes numbers a group."""
         value = env[self.name]
         if t.kind == "p":
             return ~value if self.negated else value
@@ -205,7 +205,7 @@ class Literal:
     code: int
 
     def read(self, env: dict[str, Array], t: PtxType, groups: int) -> Array:
-        """The literal, once per group."""
+        """Return the literal, once per group."""
         if t.kind == "p":
             return np.full(groups, bool(self.code))
         return np.full(groups, self.code, f"u{t.width // 8}").view(t.dtype)
@@ -218,7 +218,7 @@ class Vector:
     parts: tuple[Register | None, ...]
 
     def read(self, env: dict[str, Array], t: PtxType, groups: int) -> Array:
-        """All parts as one number."""
+        """Return all parts as one number."""
         rows = [env[part.name].reshape(groups, 1) for part in self.parts if part]
         return np.concatenate(rows, axis=1).view(f"u{t.width // 8}").reshape(-1).view(t.dtype)
 

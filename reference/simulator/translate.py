@@ -158,7 +158,7 @@ def finish(
     functions: Mapping[str, Function],
     target: str | None,
 ) -> Program:
-    """The program of these blocks, in this order."""
+    """Return the program of these blocks, in this order."""
     free = may_contract(drafts, constants, functions, target)
     needed = _find_needed(drafts)
     for draft in drafts:
