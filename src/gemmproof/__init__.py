@@ -1,4 +1,4 @@
-"""gemmproof checks whether a Triton GEMM kernel is right: its addresses, its masks, its bits."""
+"""gemmproof checks that a Triton GEMM kernel is right: its addresses, its masks, its bits."""
 
 from __future__ import annotations
 

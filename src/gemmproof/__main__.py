@@ -1,4 +1,4 @@
-"""The command `gemmproof`, as `python -m gemmproof` too: signals end it quietly from the first."""
+"""The command `gemmproof`, also as `python -m gemmproof`: signals end it quietly from the start."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import signal
 
 
 def main() -> int:
-    """Run the command; its exit code.
+    """Run the command; return its exit code.
 
-    Until it heeds signals itself, which takes what it imports, Ctrl-C ends it as it ends a program
-    of C: Python would show where in its imports it was.
+    Until it handles signals itself, after its imports, Ctrl-C ends it as it ends a C program:
+    Python would print a traceback of its imports.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

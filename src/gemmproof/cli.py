@@ -45,19 +45,19 @@ COMMANDS = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong; argparse itself prints the usage before it."""
+    """A parser whose errors are one line; argparse would print the usage before it."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        write_all(file or sys.stderr, message)  # long help meets a full disk while it is written
+        write_all(file or sys.stderr, message)  # writing long help may fail on a full disk
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT["error"], f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code is 0 pass, 1 findings, 2 usage or target, 3 incomplete.
+    """Run the command; return 0 for pass, 1 findings, 2 usage or target, 3 incomplete.
 
-    128 and the number of a signal that ended it: 130 for Ctrl-C.
+    If a signal ended it, 128 plus its number: 130 for Ctrl-C.
     """
     typed = list(sys.argv[1:] if arguments is None else arguments)
     open_streams()
@@ -74,35 +74,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(typed: list[str]) -> argparse.Namespace:
-    """The options: those of [tool.gemmproof] that the command has, replaced by those typed."""
+    """Return the options: those of [tool.gemmproof] that the command has, then those typed."""
     top = parser()
     commands = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction)).choices
-    words = {name: set(command._option_string_actions) for name, command in commands.items()}
-    if typed and typed[0] not in words and not typed[0].startswith("-"):
+    options_of = {name: set(command._option_string_actions) for name, command in commands.items()}
+    if typed and typed[0] not in options_of and not typed[0].startswith("-"):
         try:
-            require_one(typed[0], words)
+            require_one(typed[0], options_of)
         except ValueError as mistake:
             top.error(f"command: {mistake}")
-    if typed and typed[0] in words:
+    if typed and typed[0] in options_of:
         where = ""
         try:
             where, settings = find_settings(Path.cwd())
-            known = {word for options in words.values() for word in options if word[:2] == "--"}
-            typed[1:1] = list_words(settings, known - {"--help"}, words[typed[0]], typed)
+            known = {
+                word for options in options_of.values() for word in options if word[:2] == "--"
+            }
+            typed[1:1] = list_words(settings, known - {"--help"}, options_of[typed[0]], typed)
         except ValueError as mistake:
-            place = f"{where} [tool.gemmproof]: " if where else ""
-            top.exit(EXIT["error"], f"gemmproof {typed[0]}: {place}{mistake}\n")
+            prefix = f"{where} [tool.gemmproof]: " if where else ""
+            top.exit(EXIT["error"], f"gemmproof {typed[0]}: {prefix}{mistake}\n")
     options, unknown = top.parse_known_args(typed)
     if unknown:
         word = next((word for word in unknown if word.startswith("-")), unknown[0])
-        close = suggest(word.partition("=")[0], sorted(words[options.command] - {"-h"}))
+        close = suggest(word.partition("=")[0], sorted(options_of[options.command] - {"-h"}))
         got = f"got {word!r}, which is no option of {options.command}{close}"
         commands[options.command].error(got)
     return options
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of every command."""
+    """Return the parser of every command's options."""
     top = _Parser(prog="gemmproof", description="Says whether a Triton GEMM kernel is right.")
     top.add_argument("--version", action="version", version=f"gemmproof {__version__}")
     commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)

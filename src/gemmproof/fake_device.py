@@ -1,4 +1,4 @@
-"""The device that a user's module meets while it is imported, and a hook while it is called."""
+"""The device that a user's module sees during its import, and a hook during its calls."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-# counted, for the launches of one import, beside the minutes that a worker has to load
+# counted, for the launches of one import; a worker has minutes to load in addition
 SECONDS = 60.0
 REMEDY = 'put what a script runs by itself under `if __name__ == "__main__":`'
 
 
 class DeviceRequest:
-    """`device`: whether this process goes on to launch on a GPU, so that modules shall meet it."""
+    """`device`: True if this process will launch on a GPU, so that modules must see it."""
 
     device = False
 
 
 @contextmanager
 def fake_device() -> Iterator[None]:
-    """Within it a device is there for whoever asks, and every launch is simulated.
+    """Within this context every query finds a device, and every launch is simulated.
 
-    `DEVICE = triton.runtime.driver.active.get_active_torch_device()` stands in many kernels' files,
-    and scripts go on to launch: they multiply something and compare it when they are imported. What
-    they launch is computed as in a check, for at most SECONDS, so that their own comparisons hold
+    Many kernels' files contain `DEVICE = triton.runtime.driver.active.get_active_torch_device()`,
+    and scripts also launch: they multiply something and compare it when they are imported. Their
+    launches are computed as in a check, for at most SECONDS, so that their own comparisons hold
     as they would on a GPU; beyond that the import fails, with the line and a remedy. Nothing is
     measured: triton.testing calls a function once, and `benchmark.run(...)` does nothing.
-    TRITON_INTERPRET is hidden: it would replace the very decorator whose kernels are judged.
+    TRITON_INTERPRET is hidden: it would replace the decorator whose kernels are judged.
 
-    Nothing is imagined where there is no torch, and where the process is to launch on the GPU that
+    Nothing is faked if there is no torch, or if the process will launch on the GPU that
     it has. Otherwise a GPU of this machine is not touched.
     """
     if (

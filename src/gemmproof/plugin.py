@@ -27,35 +27,35 @@ if TYPE_CHECKING:
 class Annotations:
     """A plugin: each failed item's findings, written at the end of the run.
 
-    They travel on the reports of items, which a process of pytest-xdist sends as plain data.
+    They are attached to the reports of items, which pytest-xdist sends as plain data.
     """
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        told = yield
+        test_report = yield
         report = getattr(item, "funcargs", {}).get("gemm_report")
-        if call.when == "call" and told.failed and report is not None:
-            told.gemm_found = _describe_failure(item, report)  # type: ignore[attr-defined]
-        return told
+        if call.when == "call" and test_report.failed and report is not None:
+            test_report.gemm_found = _describe_failure(item, report)  # type: ignore[attr-defined]
+        return test_report
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         failed = terminalreporter.stats.get("failed", [])
-        items = [told.gemm_found for told in failed if hasattr(told, "gemm_found")]
+        items = [report.gemm_found for report in failed if hasattr(report, "gemm_found")]
         for line in _annotate(items):
             terminalreporter.write_line(line)
 
 
 def _describe_failure(item: pytest.Item, report: Report) -> dict[str, Any]:
-    """The item's findings as plain data, or why there are none."""
+    """Return the item's findings as plain data, or why there are none."""
     from gemmproof.suite import list_findings
 
     funcargs = item.funcargs  # type: ignore[attr-defined]
-    found = list_findings(funcargs["gemm_item"], report)
-    commands = [funcargs["gemm_reproduce"](finding.case) for finding in found]
-    told = [finding.to_dict() for finding in found]
-    return {"item": item.nodeid, "found": told, "commands": commands, "note": report.note}
+    findings = list_findings(funcargs["gemm_item"], report)
+    commands = [funcargs["gemm_reproduce"](finding.case) for finding in findings]
+    dicts = [finding.to_dict() for finding in findings]
+    return {"item": item.nodeid, "found": dicts, "commands": commands, "note": report.note}
 
 
 def _annotate(items: list[dict[str, Any]]) -> list[str]:
@@ -65,25 +65,25 @@ def _annotate(items: list[dict[str, Any]]) -> list[str]:
     from gemmproof.report.located_findings import list_placed
 
     reports, commands, notes = [], {}, set[str]()
-    for told in items:
-        findings = tuple(map(Finding.from_dict, told["found"]))
-        if not findings and told["note"] in notes:
-            continue  # one line for all items of what was not judged
-        notes |= set() if findings else {told["note"]}
+    for failure in items:
+        findings = tuple(map(Finding.from_dict, failure["found"]))
+        if not findings and failure["note"] in notes:
+            continue  # one line for all items of a kernel that was not judged
+        notes |= set() if findings else {failure["note"]}
         verdict = "fail" if findings else "incomplete"
-        report = make_error(told["item"], told["note"] or "no case bore on it")
+        report = make_error(failure["item"], failure["note"] or "no case bore on it")
         reports.append(replace(report, verdict=verdict, findings=findings))
-        by_case = dict(zip((f.case for f in findings), told["commands"], strict=True))
-        commands[told["item"]] = by_case.__getitem__
-    placed = list_placed(reports, commands)
-    # an item has the findings of one property, whose causes are another's
-    placed = [replace(one, follows=one.finding.cause is not None) for one in placed]
-    return list(list_annotations("pytest", reports, placed))
+        by_case = dict(zip((f.case for f in findings), failure["commands"], strict=True))
+        commands[failure["item"]] = by_case.__getitem__
+    located = list_placed(reports, commands)
+    # an item has the findings of one property, whose causes belong to another item
+    located = [replace(entry, follows=entry.finding.cause is not None) for entry in located]
+    return list(list_annotations("pytest", reports, located))
 
 
 # -- plugin --------------------------------------------------------------------------------------
-# Nothing heavy is imported at the top: this module is loaded in every pytest run of all who have
-# the package installed, whether or not the run has an item of ours.
+# Nothing heavy is imported at the top: this module is loaded in every pytest run where the
+# package is installed, even if the run has no item of ours.
 ACCUMULATOR = "accumulator_as_declared"  # the property that --gemm-drift adds
 SIMULATOR, CUDA = "simulator", "cuda"
 NO_DEVICE = "left out: registered device_only, it is judged with --gemm-device cuda"
@@ -106,12 +106,12 @@ class GemmItem:
 
     @builtins.property  # a field of that name hides it
     def is_drift(self) -> bool:
-        """Whether it is measured, by itself."""
+        """True if it measures drift, which is judged separately."""
         return self.property == ACCUMULATOR
 
     @builtins.property
     def subject(self) -> Subject:
-        """What all items have in common that are judged together, in every process."""
+        """The key of all items that are judged together, in every process."""
         return (self.conftest, self.kernel.name, self.format, self.is_drift)
 
     def __str__(self) -> str:
@@ -187,9 +187,9 @@ def gemm_reports(request: pytest.FixtureRequest, gemm_options: Options) -> Itera
         if run is None:
             yield Reports(judge)
             return
-        # the folder of each process lies in one of the run
-        place = request.getfixturevalue("tmp_path_factory").getbasetemp().parent
-        folder = place / f"gemmproof-{run['testrunuid']}"
+        # the folders of all processes are in one folder of the run
+        base = request.getfixturevalue("tmp_path_factory").getbasetemp().parent
+        folder = base / f"gemmproof-{run['testrunuid']}"
         folder.mkdir(exist_ok=True)
         calls = (getattr(item, "callspec", None) for item in request.session.items)
         items = [call.params.get("gemm_item") for call in calls if call is not None]
@@ -212,24 +212,24 @@ def gemm_reproduce(request: pytest.FixtureRequest, gemm_item: GemmItem) -> Calla
     """The command that judges one case by this item."""
     from gemmproof.spelling import write_command
 
-    words = ["pytest", request.node.nodeid]
+    argv = ["pytest", request.node.nodeid]
     for name in ("target", "device"):
         typed = request.config.getoption(f"gemm_{name}")
-        words += [f"--gemm-{name}", typed] if typed else []
-    if gemm_item.property == ACCUMULATOR:  # measured on sizes of its own
-        return lambda case: write_command([*words, "--gemm-drift"])
-    return lambda case: write_command([*words, "--gemm-case", case.to_json()])
+        argv += [f"--gemm-{name}", typed] if typed else []
+    if gemm_item.property == ACCUMULATOR:  # measured at separate sizes
+        return lambda case: write_command([*argv, "--gemm-drift"])
+    return lambda case: write_command([*argv, "--gemm-case", case.to_json()])
 
 
 def _list_kernels(metafunc: pytest.Metafunc) -> list[tuple[KernelUnderTest, str | None]]:
-    """The kernels that the conftest.py files above a test register, each with its file.
+    """Return the kernels that the conftest.py files above a test register, each with its file.
 
     Anything else is refused.
     """
     from gemmproof.fake_device import fake_device
     from gemmproof.properties.kernel import KernelUnderTest
 
-    # ihook: a conftest.py applies to its own folder only, whatever others were loaded before.
+    # ihook: a conftest.py applies to its own folder only, even if others were loaded before.
     hook = metafunc.definition.ihook.pytest_gemm_kernels
     kernels: list[tuple[KernelUnderTest, str | None]] = []
     for registers in reversed(hook.get_hookimpls()):
@@ -257,7 +257,7 @@ def _list_kernels(metafunc: pytest.Metafunc) -> list[tuple[KernelUnderTest, str 
 
 
 def _require_properties(kernels: Iterable[KernelUnderTest]) -> None:
-    """Refuse a contract that expects what is no property to fail."""
+    """Refuse a contract that expects an unknown property to fail."""
     for kernel in kernels:
         if kernel.contract.expected:
             from gemmproof.engine.sections import require_properties
@@ -280,7 +280,7 @@ def _ask(hook: Callable[[], Any]) -> Any:
 
 
 def _make_refusal(message: str) -> Exception:
-    """The error for which pytest prints the message alone, in one line, and fails."""
+    """Return the error for which pytest prints only the message, in one line, and fails."""
     return pytest.Collector.CollectError(" ".join(message.split()))
 
 
@@ -294,16 +294,16 @@ def _short(value: object) -> str:
 def _list_items(
     kernel: KernelUnderTest, format_: str, options: Options, conftest: str | None
 ) -> Iterator[GemmItem]:
-    """An item for each property that this kernel must have in a format."""
+    """Yield an item for each property that this kernel must have in a format."""
     from gemmproof.properties.contract import COMPILER
     from gemmproof.properties.table import list_compiled, list_required
 
-    one = replace(kernel, contract=replace(kernel.contract, formats=(format_,)))
-    for judged in list_required(one):
+    narrowed = replace(kernel, contract=replace(kernel.contract, formats=(format_,)))
+    for judged in list_required(narrowed):
         yield GemmItem(kernel, format_, judged.name, conftest=conftest)
-    for judged in list_required(one, launched=True) if options.device is not None else ():
+    for judged in list_required(narrowed, launched=True) if options.device is not None else ():
         yield GemmItem(kernel, format_, judged.name, CUDA, conftest)
-    for judged in list_compiled(one):
+    for judged in list_compiled(narrowed):
         yield GemmItem(kernel, format_, judged.name, COMPILER, conftest)
     if options.drift:
         from gemmproof.drift.run import explain_unmeasurable
@@ -313,12 +313,12 @@ def _list_items(
 
 
 def _describe_gpu(device: Gpu) -> str:
-    """Which device launches, and the versions that its bits depend on, in a line."""
+    """Describe the device that launches, and the versions that its bits depend on, in a line."""
     from gemmproof.backends.predict import find_target
     from gemmproof.report.record import versions
 
-    made = versions()
+    installed = versions()
     facts = {k: v for k, v in device.facts.items() if k != "device" and v}
-    facts |= {name: made[name] for name in ("torch", "triton") if name in made}
+    facts |= {name: installed[name] for name in ("torch", "triton") if name in installed}
     target = find_target(device.capability) or "no model"
     return f"{device.name} ({', '.join([target, *(f'{k} {v}' for k, v in facts.items())])})"

@@ -1,4 +1,4 @@
-"""The plugin's options: typed, or else of the ini file, or else of [tool.gemmproof]."""
+"""The plugin's options: from the command line, else the ini file, else [tool.gemmproof]."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SETTINGS = pytest.StashKey[dict[str, Any]]()
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a run of pytest asks of each kernel; `device` is the GPU that launches, if one does.
+    """The options of a pytest run for each kernel; `device` is the GPU that launches, if one does.
 
-    `kept` says where failing cases are kept: a folder, False for nowhere, None for the project's.
+    `kept` is where failing cases are kept: a folder, False for nowhere, None for the project's.
     A worker may take `time_limit` seconds and `memory_limit` GiB; with `in_process` there is none.
     """
 
@@ -75,13 +75,13 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--gemm-no-kept", **no_kept, help="keep no failing cases, and try none first")
     text = "first try to decide for every size what a solver can"
     for option, const in (("--gemm-proof", "true"), ("--gemm-no-proof", "false")):
-        words = {"dest": "gemm_proof", "action": "store_const", "const": const}
-        group.addoption(option, **words, help=text if const == "true" else "the opposite")
+        arguments = {"dest": "gemm_proof", "action": "store_const", "const": const}
+        group.addoption(option, **arguments, help=text if const == "true" else "the opposite")
     parser.addini("gemm_proof", text, default="")
 
 
 def read_options(config: pytest.Config) -> Options:
-    """The options of a run. Raises pytest.UsageError, in one line."""
+    """Return the options of a run. Raises pytest.UsageError, in one line."""
     return Options(
         max_examples=_read_integer(config, "gemm_max_examples", 1),
         seed=_read_integer(config, "gemm_seed", 0),
@@ -100,7 +100,7 @@ def read_options(config: pytest.Config) -> Options:
 
 
 def _read_option(config: pytest.Config, name: str) -> str:
-    """The option as typed, else of the ini file, else of [tool.gemmproof]; "" without any."""
+    """Return the option as typed, else of the ini file, else of [tool.gemmproof], else ""."""
     typed = config.getoption(name)
     text = config.getini(name).strip() if typed is None else typed
     if text or typed is not None:
@@ -110,7 +110,7 @@ def _read_option(config: pytest.Config, name: str) -> str:
 
 
 def _read_settings(config: pytest.Config) -> dict[str, Any]:
-    """[tool.gemmproof], looked for once, when an option first needs it."""
+    """Return [tool.gemmproof], read once, when an option first needs it."""
     if SETTINGS not in config.stash:
         from gemmproof.settings import find_settings
 
@@ -185,7 +185,7 @@ def _read_case(config: pytest.Config) -> Case | None:
 
 
 def _find_device(config: pytest.Config) -> Gpu | None:
-    # not of [tool.gemmproof], which speaks for machines that have none as well
+    # not from [tool.gemmproof], which is shared with machines that have no GPU
     typed = config.getoption("gemm_device")
     text = config.getini("gemm_device").strip() if typed is None else typed
     if text not in (*DEVICES, "") or (typed is not None and not text):

@@ -1,4 +1,4 @@
-"""The reports of a pytest run: each kernel and format judged once, whichever process asks first."""
+"""The reports of a pytest run: each kernel and format is judged once among all processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gemmproof.worker.protocol import Request
     from gemmproof.worker.supervisor import Limits
 
-# what is judged at once: the kernel of a conftest, at a format, by its drift or all else
+# the key of one judgement: the kernel of a conftest, at a format, by its drift or all else
 Subject = tuple[str | None, str, str, bool]
 Judge = Callable[["GemmItem"], "Report"]
 
@@ -28,8 +28,8 @@ Judge = Callable[["GemmItem"], "Report"]
 class Reports:
     """The reports that this process knows; `judge` makes one.
 
-    The processes of a run share them in `folder`, where there are several; `ahead` are items of
-    every kernel and format that the run has.
+    The processes of a run share them in `folder`, if there are several; `ahead` are items of
+    every kernel and format of the run.
     """
 
     judge: Judge
@@ -38,7 +38,7 @@ class Reports:
     known: dict[Subject, Report] = field(default_factory=dict)
 
     def find(self, item: GemmItem) -> Report:
-        """The report on the item's kernel and format.
+        """Return the report on the item's kernel and format.
 
         While another process makes it, this one makes those that no process has begun.
         """
@@ -56,31 +56,31 @@ class Reports:
         from gemmproof.report.files import lock_file, write_whole
         from gemmproof.report.record import Report
 
-        place = self.locate(item)
-        with lock_file(place.with_suffix(".lock"), math.inf if waits else 0) as held:
-            if held and not place.exists():
-                write_whole(place, self.judge(item).to_json())
+        path = self.locate(item)
+        with lock_file(path.with_suffix(".lock"), math.inf if waits else 0) as held:
+            if held and not path.exists():
+                write_whole(path, self.judge(item).to_json())
             if held:
-                self.known[item.subject] = Report.from_json(place.read_text(encoding="utf-8"))
+                self.known[item.subject] = Report.from_json(path.read_text(encoding="utf-8"))
         return held
 
     def locate(self, item: GemmItem) -> Path:
-        """The file of the report that an item needs."""
+        """Return the file of the report that an item needs."""
         assert self.folder is not None
-        # processes of --dist each may have different interpreters
+        # with `--dist each` processes may have different interpreters
         name = hashlib.sha256(repr((sys.executable, *item.subject)).encode()).hexdigest()[:16]
         return self.folder / f"{name}.json"
 
 
 def choose_judge(options: Options, closes: contextlib.ExitStack) -> Judge:
-    """What makes a report: a worker process, or this one, where that is asked for.
+    """Return the function that makes a report: in a worker process, or in this one if requested.
 
-    A kernel that no file registers, but an object, is judged here too: no worker could load it.
+    A kernel that an object registers, and no file, is judged here too: no worker could load it.
     """
     broken: list[str] = []
 
     @cache
-    def start() -> None:  # where the first kernel is judged, not in a process that judges none
+    def start() -> None:  # when the first kernel is judged, not in a process that judges none
         from gemmproof.worker.supervisor import preload
 
         closes.enter_context(preload(limits=_limit(options)))
@@ -96,7 +96,7 @@ def choose_judge(options: Options, closes: contextlib.ExitStack) -> Judge:
 
 
 def _judge_in_worker(item: GemmItem, options: Options) -> Report:
-    """The report on a kernel, as check and signoff make it."""
+    """Return the report on a kernel, as check and signoff make it."""
     from gemmproof.engine.saved_cases import find_store, format_saved, judge_kept
 
     request = replace(
@@ -110,10 +110,10 @@ def _judge_in_worker(item: GemmItem, options: Options) -> Report:
     )
     store = find_store(options.kept, request)
     report, worker = judge_kept(request, _limit(options), store)
-    if said := format_saved(worker):
-        print(said)
+    if note := format_saved(worker):
+        print(note)
     if report.verdict != "pass":
-        print(worker.output, end="")  # which pytest shows beside the failure
+        print(worker.output, end="")  # which pytest shows with the failure
     return report
 
 
@@ -132,7 +132,7 @@ def _measure_in_worker(item: GemmItem, options: Options) -> Report:
 
 
 def _ask(what: str, item: GemmItem, target: str | None) -> Request:
-    """A request about an item's kernel and format; the worker imports as this process does."""
+    """Return a request for an item's kernel and format; the worker imports as this process does."""
     from gemmproof.worker.protocol import Request
 
     return Request(
@@ -146,18 +146,19 @@ def _ask(what: str, item: GemmItem, target: str | None) -> Request:
 
 
 def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
-    """The report on a kernel, made in this process.
+    """Return the report on a kernel, made in this process.
 
-    `broken` gets the one whose CUDA error leaves the device unusable, after which none is launched.
+    A kernel whose CUDA error leaves the device unusable is added to `broken`; none is launched
+    after it.
     """
     import gemmproof
     from gemmproof.engine.assemble import make_error
 
-    one = replace(item.kernel, contract=replace(item.kernel.contract, formats=(item.format,)))
+    kernel = replace(item.kernel, contract=replace(item.kernel.contract, formats=(item.format,)))
     device = None if broken else options.device
     try:
         report = gemmproof.check(
-            one,
+            kernel,
             max_examples=options.max_examples,
             seed=options.seed,
             target=options.target,
@@ -169,12 +170,12 @@ def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
             seconds=options.time_limit,
         )
     except ValueError as error:  # this kernel does not take the case: check says why
-        return make_error(one.name, str(error))
+        return make_error(kernel.name, str(error))
     if broken and options.device is not None:
         why = f"not run: a CUDA error of {broken[0]} left the device unusable in this process"
         return replace(report, note=f"{why}; run the item alone")
     if any(f.fault == "cuda_error" for f in report.findings):
-        broken.append(f"{one.name} at {item.format}")
+        broken.append(f"{kernel.name} at {item.format}")
     return report
 
 

@@ -1,4 +1,4 @@
-"""What a project's configuration says: [tool.gemmproof], its options; where pytest imports from."""
+"""A project's configuration: [tool.gemmproof], its options; and pytest's import path."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from gemmproof.spelling import suggest
 
-PROVES = True  # whether a command tries to prove where nobody says
-EXAMPLES = 100  # cases of each format, where nobody says
+PROVES = True  # whether a command tries to prove by default
+EXAMPLES = 100  # cases of each format, by default
 # pytest's files in its own order, each with the tables or sections that it reads there
 PYTEST_FILES = {
     "pytest.toml": ("pytest",),
@@ -24,9 +24,9 @@ PYTEST_FILES = {
 
 
 def find_settings(folder: Path) -> tuple[str, dict[str, Any]]:
-    """The nearest pyproject.toml with such a table, from a folder upwards, and the table.
+    """Return the nearest pyproject.toml with such a table, from a folder upwards, and the table.
 
-    ("", {}) where there is none. Raises ValueError, in one line, for a file that cannot be read.
+    ("", {}) if there is none. Raises ValueError, in one line, for a file that cannot be read.
     """
     for above in (folder, *folder.parents):
         path = above / "pyproject.toml"
@@ -48,11 +48,14 @@ def find_settings(folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 def list_words(
-    settings: dict[str, Any], known: Collection[str], taken: Collection[str], typed: Sequence[str]
+    settings: dict[str, Any],
+    known: Collection[str],
+    available: Collection[str],
+    typed: Sequence[str],
 ) -> Iterator[str]:
-    """The settings as words of a command line, to be put before those that were typed.
+    """Yield the settings as command-line arguments, to be put before those that were typed.
 
-    `known` are the options of all commands, `taken` those of the one that was typed; an option
+    `known` are the options of all commands, `available` those of the typed command; an option
     that was typed replaces the setting. Raises ValueError for an option that no command has.
     """
     for name, value in settings.items():
@@ -62,31 +65,31 @@ def list_words(
             close = suggest(name, options)
             raise ValueError(f"got {name!r}, expected one of {' '.join(options)}{close}")
         replaced = any(word == option or word.startswith(f"{option}=") for word in typed)
-        if value is False and f"--no-{name}" in taken:
-            yield f"--no-{name}"  # what is typed stands after it, and counts
-        if option not in taken or replaced or value is False:
+        if value is False and f"--no-{name}" in available:
+            yield f"--no-{name}"  # a typed option comes after it, and overrides it
+        if option not in available or replaced or value is False:
             continue
-        for one in value if isinstance(value, list) else [value]:
-            yield option if one is True else f"{option}={one}"
+        for item in value if isinstance(value, list) else [value]:
+            yield option if item is True else f"{option}={item}"
 
 
 def find_pythonpath(folder: Path) -> list[str]:
-    """The folders of pytest's setting `pythonpath`, from the file that pytest itself would read.
+    """Return the folders of pytest's setting `pythonpath`, from the file that pytest would read.
 
-    None where there is no such file, or one that cannot be read: pytest says so.
+    Empty if there is no such file, or it cannot be read: pytest reports that.
     """
     for above in (folder, *folder.parents):
         for name, sections in PYTEST_FILES.items():
             for section in sections:
-                if (found := _read_section(above / name, section)) is not None:
-                    stated = found.get("pythonpath", [])
-                    words = shlex.split(stated) if isinstance(stated, str) else stated
-                    return [str(above / word) for word in words if isinstance(word, str)]
+                if (table := _read_section(above / name, section)) is not None:
+                    value = table.get("pythonpath", [])
+                    paths = shlex.split(value) if isinstance(value, str) else value
+                    return [str(above / word) for word in paths if isinstance(word, str)]
     return []
 
 
 def _read_section(path: Path, section: str) -> dict[str, Any] | None:
-    """A table of a TOML file, or a section of another one; None where it is not there."""
+    """Return a table of a TOML file, or a section of another one, or None if it is missing."""
     if not path.is_file():
         return None
     import tomllib
@@ -99,10 +102,10 @@ def _read_section(path: Path, section: str) -> dict[str, Any] | None:
             parser = ConfigParser(interpolation=None, strict=False)
             parser.read_string(text)
             return dict(parser[section]) if section in parser else None
-        found: Any = tomllib.loads(text)
+        table: Any = tomllib.loads(text)
         for word in section.split("."):
-            found = found.get(word) if isinstance(found, dict) else None
+            table = table.get(word) if isinstance(table, dict) else None
     except (OSError, ValueError, Malformed):
         return None
-    is_ours = isinstance(found, dict) and not (section == "tool.pytest" and "ini_options" in found)
-    return found if is_ours else None
+    is_ours = isinstance(table, dict) and not (section == "tool.pytest" and "ini_options" in table)
+    return table if is_ours else None

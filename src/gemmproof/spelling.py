@@ -1,4 +1,4 @@
-"""Suggestions for a misspelled word, and command lines as a shell reads them."""
+"""Suggestions for a misspelled name, and command lines quoted for a shell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gemmproof.report.text import is_moving
 
 # -- spelling ------------------------------------------------------------------------------------
 def find_format(text: str) -> str:
-    """Our name of a format that is spelled as torch, numpy, Triton or TTIR do; else the text."""
+    """Return our name of a format spelled as in torch, numpy, Triton or TTIR; else the text."""
     return _SPELLINGS.get(_plain(text.rpartition(".")[2]), text)
 
 
@@ -24,21 +24,21 @@ def _plain(text: str) -> str:
 
 _SPELLINGS = {
     _plain(word): fmt.name
-    for fmt in tuple(FORMATS.values())[::-1]  # of those that share a word the first one has it
+    for fmt in tuple(FORMATS.values())[::-1]  # a shared spelling means the first format
     for word in (fmt.dtype, fmt.ttir, fmt.ptx, *fmt.spelled)
     if word
 } | {_plain(name): name for name in FORMATS}
 
 
 def suggest(word: str, names: Collection[str]) -> str:
-    """What to add to a message on a name that is not there: "; did you mean 'x'?", or nothing."""
+    """Return an addition to a message on an unknown name: "; did you mean 'x'?", or ""."""
     longer = [name for name in names if len(word) > 2 and name.startswith(word)]
     close = longer[:1] or difflib.get_close_matches(word, names, n=1, cutoff=0.7)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def require_one(text: str, names: Collection[str]) -> str:
-    """The text, one of the names. Raises ValueError, in one line, with the nearest one."""
+    """Return the text, one of the names. Raises ValueError, in one line, with the nearest."""
     if text not in names:
         known = " ".join(names)
         raise ValueError(f"got {text!r}, expected one of: {known}{suggest(text, names)}")
@@ -47,7 +47,7 @@ def require_one(text: str, names: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NamesOnly:
-    """An option's type: one of the names. If `formats`, however they are spelled."""
+    """An option's type: one of the names; with `formats`, in any spelling."""
 
     names: tuple[str, ...]
     formats: bool = False
@@ -62,12 +62,12 @@ class NamesOnly:
 
 
 def one_of(*names: str) -> NamesOnly:
-    """An option's type: one of the names."""
+    """Return an option's type: one of the names."""
     return NamesOnly(names)
 
 
 def format_of(*names: str) -> NamesOnly:
-    """An option's type: one of these formats, however it is spelled."""
+    """Return an option's type: one of these formats, in any spelling."""
     return NamesOnly(names, formats=True)
 
 
@@ -75,13 +75,13 @@ def format_of(*names: str) -> NamesOnly:
 _SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "'": r"\'", "\\": r"\\"}
 
 
-def write_command(words: Iterable[str]) -> str:
-    """The words, quoted for a shell.
+def write_command(arguments: Iterable[str]) -> str:
+    """Return the arguments, quoted for a shell.
 
-    A word with control characters, or with bytes that are no text (as Python decodes them from file
-    names), is written as $'...' with their codes, which bash, zsh and ksh take.
+    An argument with control characters, or with bytes that are no text (as Python decodes them from
+    file names), is written as $'...' with their codes, which bash, zsh and ksh accept.
     """
-    return " ".join(_quote(word) for word in words)
+    return " ".join(_quote(word) for word in arguments)
 
 
 def _quote(word: str) -> str:

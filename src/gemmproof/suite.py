@@ -1,4 +1,4 @@
-"""What one test file of a project imports with `*`: an item per kernel, format and property."""
+"""The names that a project's test file imports with `*`: an item per kernel, format, property."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["test_gemm"]
 
 
-ENDS = "runs_to_completion"  # whose item speaks for a check as a whole
+ENDS = "runs_to_completion"  # whose item stands for the check as a whole
 IDLE = "no case bore on it: it applies to none that was drawn, or to none that holds otherwise"
 
 
@@ -34,69 +34,69 @@ def test_gemm(
     gemm_reports: Reports,
 ) -> None:
     """The kernel has the property, over the cases of one format."""
-    # what pytest's record_property does, which warns of --junit-xml: an error in strict projects
+    # as pytest's record_property, which warns about --junit-xml: an error in strict projects
     about = (gemm_item.property, gemm_item.backend)
     result = next((p for p in gemm_report.properties if (p.name, p.backend) == about), None)
-    if result is None:  # nothing was launched, or not even loaded, and the note says why
+    if result is None:  # nothing was launched, or not even loaded, and the note has the reason
         pytest.fail(f"{gemm_item.property}: {gemm_report.note or IDLE}", pytrace=False)
-    if said := proof_text(result):
-        request.node.user_properties.append(("proof", said))
-    found = list_findings(gemm_item, gemm_report)
+    if proof := proof_text(result):
+        request.node.user_properties.append(("proof", proof))
+    findings = list_findings(gemm_item, gemm_report)
     if result.reason is not None:
         request.node.user_properties.append(("expected", clean(result.reason)))
-        if _is_met_elsewhere(gemm_item, found, gemm_reports):
+        if _is_met_elsewhere(gemm_item, findings, gemm_reports):
             return
         if result.status == "expected":
-            found += [f for f in gemm_report.expected if (f.property, f.backend) == about]
+            findings += [f for f in gemm_report.expected if (f.property, f.backend) == about]
             end: Callable[[str], object] = pytest.xfail  # does nothing with --runxfail
             end(clean(result.reason))
-    if found:
+    if findings:
         name = gemm_item.kernel.name
-        texts = (finding_text(name, each, result.claim, gemm_reproduce) for each in found)
+        texts = (finding_text(name, each, result.claim, gemm_reproduce) for each in findings)
         pytest.fail("\n\n".join(texts), pytrace=False)
     if _is_lacking(result, gemm_report):
         pytest.fail(f"{gemm_item.property}: {gemm_report.note or IDLE}", pytrace=False)
     if result.status == "not run":
-        note = gemm_report.verdict == "fail" and gemm_report.note  # a kernel that died says more
+        note = gemm_report.verdict == "fail" and gemm_report.note  # a death has a better reason
         pytest.skip(clean(f"{gemm_item}: {note or IDLE}"))  # -rs lists reasons, not items
 
 
 def list_findings(item: GemmItem, report: Report) -> list[Finding]:
-    """The findings that an item is to tell."""
+    """Return the findings that an item reports."""
     about = (item.property, item.backend)
-    found = [f for f in report.findings if (f.property, f.backend) == about]
+    findings = [f for f in report.findings if (f.property, f.backend) == about]
     if item.kernel.device_only and item.property == ENDS:
-        # of what the simulator does see of it, and what has no item of its own
-        found += [f for f in report.findings if f.backend == "simulator"]
-    return found
+        # findings on what the simulator sees of it, which have no separate item
+        findings += [f for f in report.findings if f.backend == "simulator"]
+    return findings
 
 
-def _is_met_elsewhere(item: GemmItem, found: list[Finding], reports: Reports) -> bool:
-    """Whether what holds at this format, and is expected to fail, does so at another one.
+def _is_met_elsewhere(item: GemmItem, findings: list[Finding], reports: Reports) -> bool:
+    """Return whether a property that holds here, but should fail, fails at another format.
 
-    A contract expects it of all its formats together, as the commands judge them.
+    A contract expects the failure of all its formats together, as the commands judge them.
     """
-    if [f.fault for f in found] != [UNEXPECTED]:
+    if [f.fault for f in findings] != [UNEXPECTED]:
         return False
     others = (f for f in item.kernel.contract.formats if f != item.format)
-    told = (reports.find(replace(item, format=other)) for other in others)
-    return any(not _holds_in_vain(item, report) for report in told)
+    reports_elsewhere = (reports.find(replace(item, format=other)) for other in others)
+    return any(not _holds_in_vain(item, report) for report in reports_elsewhere)
 
 
 def _holds_in_vain(item: GemmItem, report: Report) -> bool:
-    """Whether the item's property held to the end of a run, or is none that the run judges."""
+    """Return whether the item's property held to the end of a run, or is not judged by the run."""
     about = (item.property, item.backend)
     judged = any((p.name, p.backend) == about for p in report.properties)
     return not judged or UNEXPECTED in [f.fault for f in list_findings(item, report)]
 
 
 def _is_lacking(result: PropertyResult, report: Report) -> bool:
-    """Whether this item is to say that something was asked for and not done, or is disputed.
+    """Return whether this item must fail because something was not run, or is disputed.
 
     An unfinished check fails the items of what it has not judged; one item in any case.
     """
     unfinished = report.verdict in ("error", "incomplete")
     if result.status == "not run":  # a case that fails when simulated is not launched
         return unfinished or (result.backend == "cuda" and report.verdict != "pass")
-    told = any(p.status == "not run" for p in report.properties)
-    return result.is_disputed or (unfinished and not told and result.name == ENDS)
+    has_unjudged = any(p.status == "not run" for p in report.properties)
+    return result.is_disputed or (unfinished and not has_unjudged and result.name == ENDS)

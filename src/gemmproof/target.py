@@ -36,7 +36,7 @@ _USES = ("written", "updated")
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """What --call, --operand and --spec say; plain text, so that a worker can be asked for it."""
+    """The values of --call, --operand and --spec; plain text, to be sent to a worker."""
 
     call: str | None = None
     operands: tuple[str, ...] = ()
@@ -44,29 +44,29 @@ class Calling:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the wrapper is called f(a, b) and c is a b."""
+        """True if the wrapper is called f(a, b) and c is a b."""
         return self == Calling()
 
     def read(self) -> dict[str, Operand | OneOf]:
-        """The operands by name. Raises ValueError, in one line."""
-        found: dict[str, Operand | OneOf] = {}
+        """Return the operands by name. Raises ValueError, in one line."""
+        operands: dict[str, Operand | OneOf] = {}
         for text in self.operands:
             name, operand = read_operand(text)
-            if name in found:
+            if name in operands:
                 raise ValueError(f"--operand: got {name} twice, expected it once")
-            found[name] = operand
-        return found
+            operands[name] = operand
+        return operands
 
     def words(self) -> list[str]:
-        """The options that say it, for a command line."""
-        words = [word for text in self.operands for word in ("--operand", text)]
-        words += ["--spec", self.spec] if self.spec is not None else []
-        return [*words, "--call", self.call] if self.call is not None else words
+        """Return the equivalent options of a command line."""
+        arguments = [word for text in self.operands for word in ("--operand", text)]
+        arguments += ["--spec", self.spec] if self.spec is not None else []
+        return [*arguments, "--call", self.call] if self.call is not None else arguments
 
     def state(self, name: str) -> KernelUnderTest:
-        """A kernel with these operands and this formula, which nobody can call.
+        """Return a kernel with these operands and this formula, which cannot be called.
 
-        Raises ValueError, in one line, for what no kernel can be.
+        Raises ValueError, in one line, if they make no valid kernel.
         """
         from gemmproof.properties.kernel import KernelUnderTest
 
@@ -77,7 +77,7 @@ class Calling:
         return KernelUnderTest(name, print, operands=operands, spec=spec)
 
     def make_spec(self) -> Any:
-        """The formula as a function, None where there is none."""
+        """Return the formula as a function, or None if there is none."""
         return None if self.spec is None else self._evaluate_spec(self.read())
 
     def _evaluate_spec(self, operands: Mapping[str, Operand | OneOf]) -> Any:
@@ -94,25 +94,25 @@ class Calling:
 
 
 def read_operand(text: str) -> tuple[str, Operand | OneOf]:
-    """The operand that an option states. Raises ValueError, in one line, for anything else."""
+    """Return the operand that an option declares. Raises ValueError, in one line, if invalid."""
     from gemmproof.properties.kernel import OneOf, Operand, is_name
 
-    name, equals, stated = text.partition("=")
-    name, stated = name.strip(), stated.strip()
-    if not equals or not is_name(name) or not stated:
+    name, equals, declaration = text.partition("=")
+    name, declaration = name.strip(), declaration.strip()
+    if not equals or not is_name(name) or not declaration:
         raise ValueError(f"--operand: got {text!r}, expected {OPERAND_FORM}")
-    found = _TENSOR.fullmatch(stated)
-    if found is None:
-        return name, OneOf(*(_read_value(word, text) for word in stated.split("|")))
-    fmt, axes, behind = found.groups()
-    words = [word.strip() for word in axes.split(",")] if axes.strip() else []
-    if not all(words):
+    match = _TENSOR.fullmatch(declaration)
+    if match is None:
+        return name, OneOf(*(_read_value(word, text) for word in declaration.split("|")))
+    fmt, axes, options = match.groups()
+    axis_names = [word.strip() for word in axes.split(",")] if axes.strip() else []
+    if not all(axis_names):
         got = f"an axis without a size in {text!r}"
         raise ValueError(f"--operand: got {got}, expected {OPERAND_FORM}")
-    sides = tuple(int(x) if x.isdecimal() else x for x in words)
+    sides = tuple(int(x) if x.isdecimal() else x for x in axis_names)
     shape = sides[0] if len(sides) == 1 else sides
     more: dict[str, Any] = {}
-    for word in behind.split():
+    for word in options.split():
         low, dots, high = word.partition("..")
         if word == "optional":
             more["optional"] = True
@@ -131,10 +131,10 @@ def read_operand(text: str) -> tuple[str, Operand | OneOf]:
 
 
 def _read_value(word: str, text: str) -> Any:
-    if found := re.fullmatch(r"torch\.(\w+)", word.strip()):
+    if match := re.fullmatch(r"torch\.(\w+)", word.strip()):
         import torch
 
-        value = getattr(torch, found[1], None)
+        value = getattr(torch, match[1], None)
         if isinstance(value, torch.dtype):
             return value
     try:
@@ -144,7 +144,7 @@ def _read_value(word: str, text: str) -> Any:
 
 
 def write_lambda(option: str, text: str, names: Iterable[str]) -> str:
-    """A lambda of these names that gives what the text says. Raises ValueError, in one line."""
+    """Return a lambda of these names with the text as its body. Raises ValueError, in one line."""
     try:
         ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -154,22 +154,22 @@ def write_lambda(option: str, text: str, names: Iterable[str]) -> str:
 
 
 def bind_call(text: str, names: Iterable[str], known: Mapping[str, Any]) -> Any:
-    """A function of a, b and the operands that makes the call in a module's names.
+    """Return a function of a, b and the operands that makes the call in a module's namespace.
 
-    Raises ValueError, in one line, for a name that means nothing there.
+    Raises ValueError, in one line, for a name that is not defined there.
     """
     import builtins
 
     import torch
 
-    words = write_lambda("--call", text, ("a", "b", *names))
+    source = write_lambda("--call", text, ("a", "b", *names))
     known = {"torch": torch, **known}
-    tree = ast.walk(ast.parse(words, mode="eval"))
-    stored = {n.arg for n in ast.walk(ast.parse(words)) if isinstance(n, ast.arg)}
+    tree = ast.walk(ast.parse(source, mode="eval"))
+    stored = {n.arg for n in ast.walk(ast.parse(source)) if isinstance(n, ast.arg)}
     for name in (node.id for node in tree if isinstance(node, ast.Name)):
         if name not in stored and name not in known and not hasattr(builtins, name):
             raise ValueError(f"--call: got {name!r} in {text!r}, expected names of the target")
-    return eval(compile(words, "--call", "eval"), known)
+    return eval(compile(source, "--call", "eval"), known)
 
 
 # -- target --------------------------------------------------------------------------------------
@@ -177,12 +177,12 @@ TARGET_FORM = "path/to/file.py:function or package.module:function"
 
 
 class TargetError(Exception):
-    """What TARGET names cannot be judged; the message is one line, `where: got X, expected Y`."""
+    """The target cannot be judged; the message is one line, `where: got X, expected Y`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A function by place: `place` is the path of a file if `is_file`, else a module's name."""
+    """A function: `place` is the path of a file if `is_file`, else a module's name."""
 
     place: str
     function: str
@@ -193,25 +193,25 @@ class Target:
 
     @property
     def name(self) -> str:
-        """What reports call the kernel."""
+        """The kernel's name in reports."""
         return self.function.rpartition(".")[2]
 
 
 def parse(text: str) -> Target:
-    """TARGET as it was typed. Raises TargetError if it names no existing file, or no function."""
-    place, colon, function = text.rpartition(":")
-    if not colon or not place or not all(part.isidentifier() for part in function.split(".")):
+    """Return TARGET, parsed. Raises TargetError if it names no existing file, or no function."""
+    path, colon, function = text.rpartition(":")
+    if not colon or not path or not all(part.isidentifier() for part in function.split(".")):
         raise TargetError(f"target: got {text!r}, expected {TARGET_FORM}")
-    if "/" not in place and not place.endswith(".py"):
-        if not all(part.isidentifier() for part in place.split(".")):
+    if "/" not in path and not path.endswith(".py"):
+        if not all(part.isidentifier() for part in path.split(".")):
             raise TargetError(f"target: got {text!r}, expected {TARGET_FORM}")
-        return Target(place, function, is_file=False)
-    if not place.endswith(".py"):
-        raise TargetError(f"target: got {place!r}, expected a file that ends in .py")
-    if not Path(place).is_file():
-        what = "a folder" if Path(place).is_dir() else "no such file"
-        raise TargetError(f"target: got {place!r} ({what}), expected a Python file")
-    return Target(place, function, is_file=True)
+        return Target(path, function, is_file=False)
+    if not path.endswith(".py"):
+        raise TargetError(f"target: got {path!r}, expected a file that ends in .py")
+    if not Path(path).is_file():
+        what = "a folder" if Path(path).is_dir() else "no such file"
+        raise TargetError(f"target: got {path!r} ({what}), expected a Python file")
+    return Target(path, function, is_file=True)
 
 
 def load(
@@ -220,30 +220,30 @@ def load(
     operands: Collection[str] = (),
     needs_all: bool = True,
 ) -> Callable[..., Any]:
-    """The function that `target` names, after importing its module in this process.
+    """Return the function that `target` names, after importing its module in this process.
 
-    With `call` it is one of a, b and the operands that calls what the text says, in the module's
-    names. Unless it `needs_all` operands, it may have a name for some of them only. Raises
-    TargetError where the import fails, the name is missing, or f(a, b) with the operands by name
+    With `call` it is a function of a, b and the operands that evaluates the text in the module's
+    namespace. Unless it `needs_all` operands, it may have only some of them by name. Raises
+    TargetError if the import fails, the name is missing, or f(a, b) with the operands by name
     cannot be called.
     """
     module = load_file(Path(target.place)) if target.is_file else _load_module(target.place)
-    found: Any = module
+    value: Any = module
     for part in target.function.split("."):
-        if not hasattr(found, part):
-            raise TargetError(_missing(target, found, part))
-        found = getattr(found, part)
+        if not hasattr(value, part):
+            raise TargetError(_missing(target, value, part))
+        value = getattr(value, part)
     if call is not None:
         try:
             return cast(Callable[..., Any], bind_call(call, operands, vars(module)))
         except ValueError as mistake:
             raise TargetError(f"{target}: {mistake}") from None
-    _require_wrapper(target, found, operands, needs_all)
-    return cast(Callable[..., Any], found)
+    _require_wrapper(target, value, operands, needs_all)
+    return cast(Callable[..., Any], value)
 
 
 def load_file(path: Path) -> ModuleType:
-    """The module that the file at `path` defines, imported as part of its package if it has one.
+    """Return the module that the file at `path` defines, imported as part of its package, if any.
 
     Its root folder goes first on sys.path, so that it finds its neighbours.
     """
@@ -252,14 +252,14 @@ def load_file(path: Path) -> ModuleType:
     sys.path.insert(0, str(root))
     if root != path.parent:
         return call_theirs(str(path), "importing it", lambda: _import_named(name))
-    # A file of its own may bear any name, that of a module of Python's or ours as well.
-    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
-    name = f"gemmproof_target_{path.stem}" if taken else path.stem
+    # A single file may have any name, including that of a module of Python's or ours.
+    is_taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    name = f"gemmproof_target_{path.stem}" if is_taken else path.stem
     return call_theirs(str(path), "importing it", lambda: _execute(path, name))
 
 
 def package_of(path: Path) -> tuple[Path, str]:
-    """The folder that the file's outermost package lies in, and the module's name from there."""
+    """Return the folder that contains the file's outermost package, and the module's full name."""
     root, parts = path.parent, [path.stem]
     while (root / "__init__.py").is_file() and root.name.isidentifier():
         parts.insert(0, root.name)
@@ -292,29 +292,29 @@ def _import_named(name: str) -> ModuleType:
 
 
 def _may_ask(path: Path) -> bool:
-    """Whether a module may ask for a device at import: not if it imports only Python's own."""
+    """Return whether a module may query a device at import: not if it imports only the stdlib."""
     try:
         nodes = list(ast.walk(ast.parse(path.read_bytes())))
-    except (SyntaxError, ValueError):  # the import itself says what is wrong
+    except (SyntaxError, ValueError):  # the import itself reports the error
         return False
     names = [a.name for n in nodes if isinstance(n, ast.Import) for a in n.names]
     names += [n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)]
     return any(name.partition(".")[0] not in sys.stdlib_module_names for name in names)
 
 
-def call_theirs(place: str, doing: str, function: Callable[[], Any]) -> Any:
-    """What the user's code returns. Raises TargetError, with the line, for whatever it raises."""
+def call_theirs(path: str, doing: str, function: Callable[[], Any]) -> Any:
+    """Return the result of user code. Raises TargetError, with the line, for whatever it raises."""
     try:
         return function()
     except BaseException as error:  # SystemExit and KeyboardInterrupt as well
-        where = line_of(error) or display_path(place)
+        where = line_of(error) or display_path(path)
         text = words_of(error).removeprefix(f"{os.path.basename(where)}: ")  # the simulator's
         what = f"{type(error).__name__}: {text}" if text else type(error).__name__
         raise TargetError(f"{where}: {doing} raised {what}") from None
 
 
 def line_of(error: BaseException) -> str | None:
-    """file:line of the user's line that failed: the innermost one that no library holds."""
+    """Return file:line of the user's line that failed: the innermost outside any library."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{display_path(error.filename)}:{error.lineno}"
     where = raising_line(error)
@@ -322,7 +322,7 @@ def line_of(error: BaseException) -> str | None:
 
 
 def display_path(filename: str) -> str:
-    """The file as a person in the current folder would name it."""
+    """Return the path relative to the current folder, or absolute if it is outside."""
     path = os.path.realpath(filename)
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
@@ -352,24 +352,24 @@ def _missing(target: Target, holder: object, part: str) -> str:
 
 
 def _require_wrapper(
-    target: Target, found: object, operands: Collection[str], needs_all: bool
+    target: Target, function: object, operands: Collection[str], needs_all: bool
 ) -> None:
     from gemmproof.properties.kernel import is_triton
 
     form = f"f({', '.join(('a', 'b', *operands))}) -> c"
-    if is_triton(found):
+    if is_triton(function):
         raise TargetError(
             f"{target}: got a Triton kernel, expected the wrapper {form} that launches it"
         )
-    if not callable(found):
-        raise TargetError(f"{target}: got {type(found).__name__}, expected a function {form}")
+    if not callable(function):
+        raise TargetError(f"{target}: got {type(function).__name__}, expected a function {form}")
     try:
-        signature = inspect.signature(found)
-    except ValueError:  # a built-in without a signature: the call itself will tell
+        signature = inspect.signature(function)
+    except ValueError:  # a built-in without a signature: the call itself will show
         return
-    given = [name for name in operands if needs_all or name in signature.parameters]
+    names = [name for name in operands if needs_all or name in signature.parameters]
     try:
-        signature.bind(None, None, **dict.fromkeys(given))
+        signature.bind(None, None, **dict.fromkeys(names))
     except TypeError as error:
         raise TargetError(
             f"{target}: got {target.name}{signature} ({error}), expected {form}, or --call"

@@ -19,9 +19,9 @@ from gemmproof.report.text import clean
 
 # -- streams -------------------------------------------------------------------------------------
 def open_streams() -> None:
-    """Open those that were closed on /dev/null, and let each take any character.
+    """Open closed standard streams on /dev/null, and let each take any character.
 
-    No other file may get their numbers: a report or a worker would be written to by print.
+    No other file may get their numbers: print would write to a report or a worker.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
@@ -33,12 +33,12 @@ def open_streams() -> None:
 
 
 def write_all(stream: TextIO, text: str) -> str:
-    """Write a text to the end; why that failed, or "": a reader that left has seen enough."""
+    """Write a text to the end; return why that failed, or "": a closed pipe is no failure."""
     try:
         stream.write(text)
         stream.flush()
     except OSError as error:
-        # What is left in the buffer would fail again when Python ends, with words of its own.
+        # The rest of the buffer would fail again when Python exits, with another message.
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return "" if isinstance(error, BrokenPipeError) else str(error.strerror)
@@ -46,18 +46,18 @@ def write_all(stream: TextIO, text: str) -> str:
 
 
 def flush_streams() -> None:
-    """Write what is left in the buffers, as far as that can be."""
+    """Write the rest of the buffers, as far as possible."""
     for stream in (sys.stdout, sys.stderr):
         write_all(stream, "")
 
 
 def say(line: str) -> None:
-    """One line on stderr; where nobody hears it, that is no reason to end."""
+    """Print one line on stderr; a failure to write it is ignored."""
     write_all(sys.stderr, f"{clean(line)}\n")
 
 
 # -- interrupts ----------------------------------------------------------------------------------
-# Ctrl-C, a batch system or a person, a terminal that was closed.
+# Ctrl-C, a batch system or a person, a closed terminal.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -71,9 +71,10 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def heed_signals() -> Iterator[None]:
-    """Within it the first signal to end raises Interrupted; later ones do not disturb the end.
+    """Within this context the first ending signal raises Interrupted; later ones are ignored.
 
-    Those that were ignored before remain so: that is how nohup lets a command outlive a terminal.
+    Signals that were ignored before stay ignored: that is how nohup lets a command outlive a
+    terminal.
     """
     heeded = [n for n in ENDING if signal.getsignal(n) is not signal.SIG_IGN]
 
@@ -87,7 +88,7 @@ def heed_signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            if signal.getsignal(number) is interrupt:  # else the process is about to end
+            if signal.getsignal(number) is interrupt:  # else the process is about to exit
                 signal.signal(number, handler)
 
 
@@ -95,18 +96,18 @@ def heed_signals() -> Iterator[None]:
 Listener = Callable[[dict[str, Any]], None]
 
 EVERY = 10.0  # seconds between two lines, and before the first
-TICK = 0.2  # seconds between two looks at a terminal
-# what an estimate of the time left rests on, at least
+TICK = 0.2  # seconds between two updates of a terminal
+# the minimum basis of an estimate of the time left
 FEWEST_CASES, FEWEST_SHARE, FEWEST_SECONDS = 5, 0.1, 1.0
 
 
 @dataclass(slots=True)
 class _Part:
-    """One worker's way: cases done of those wanted, or another thing that it is at, in words.
+    """The progress of one worker: cases done of those `wanted`, or another activity, as text.
 
-    `share` is how much of the work is done where it is not counted in cases. Of `launches` that are
-    to be compiled, `compiled` were. `began` and `moved` are when the first case or launch began and
-    when the last one was done. `beyond` its cases nothing tells how much is left in all.
+    `share` is the finished fraction of the work if it is not counted in cases. Of `launches` to be
+    compiled, `compiled` were. `began` and `moved` are when the first case or launch began and
+    when the last one was done. `beyond` its cases, the total work left is unknown.
     """
 
     words: str = "loading"
@@ -121,9 +122,9 @@ class _Part:
     beyond: bool = False
 
     def take(self, event: dict[str, Any], now: float) -> None:
-        """Take in an event of the worker."""
+        """Record an event of the worker."""
         name = event["event"]
-        if name == "ready":  # of a worker that was started again, too
+        if name == "ready":  # also of a worker that was restarted
             self.beyond = self.beyond or self.wanted > 0
             self.words, self.wanted, self.done, self.share = "loading", 0, 0, 0.0
             self.drawing, self.launches, self.compiled = False, 0, 0
@@ -132,8 +133,8 @@ class _Part:
             self.words = "drawing cases" if event["done"] else most
         elif name == "premise":
             self.drawing, self.beyond = False, True
-            said = self._count_launch(event["number"] - 1, event["of"], now)
-            self.words = f"compiling what was predicted: {said}, {event['launch']}"
+            position = self._count_launch(event["number"] - 1, event["of"], now)
+            self.words = f"compiling what was predicted: {position}, {event['launch']}"
         elif name == "start":
             self.wanted, self.beyond = event["examples"], False
         elif name == "case":
@@ -157,33 +158,33 @@ class _Part:
         elif phase == "launch":
             self.words = f"on the GPU: {event['case']}"
         elif "of" in event:
-            said = self._count_launch(event["index"], event["of"], now)
-            self.words = f"{said}: {event['case']}"
+            position = self._count_launch(event["index"], event["of"], now)
+            self.words = f"{position}: {event['case']}"
         elif not self.drawing:
             self.words = event["case"]
         if "share" in event:
             self.share, self.moved = event["share"], now
 
     def _count_launch(self, index: int, of: int, now: float) -> str:
-        """Take in that a launch is about to be compiled; which one of how many, in words."""
+        """Record that a launch is about to be compiled; return which one of how many, as text."""
         if index == 0:
             self.began = now
         self.compiled, self.launches, self.share, self.moved = index, of, index / of, now
         return f"launch {index + 1} of {of}"
 
     def tell(self) -> str:
-        """What it is at."""
+        """Return its current activity as text."""
         counted = f"{min(self.done, self.wanted)} of {self.wanted} cases"
         return counted if self.drawing and self.wanted > 1 else self.words
 
     @property
     def fraction(self) -> float:
-        """How much of what it is at is done."""
+        """The finished fraction of its current activity."""
         counted = self.wanted and not self.launches
         return min(1.0, self.done / self.wanted) if counted else self.share
 
     def estimate(self, now: float) -> float | None:
-        """The seconds left of what it is at, as the same went so far; None without a basis."""
+        """Return the seconds left of its activity, at the rate so far, or None without a basis."""
         counted = self.drawing and self.done >= FEWEST_CASES
         spent = self.moved - self.began
         if not (counted or self.share >= FEWEST_SHARE) or spent < FEWEST_SECONDS:
@@ -194,7 +195,7 @@ class _Part:
 
 @dataclass(slots=True)
 class Course:
-    """What a command is at: a listener of one worker, or of `parts` of them, called `noun`."""
+    """The progress of a command: a listener of one worker, or of `parts` workers, called `noun`."""
 
     title: str
     parts: int = 1
@@ -209,12 +210,12 @@ class Course:
         self.began = self.clock()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Take in an event of the only worker."""
+        """Record an event of the only worker."""
         self._take("", event)
 
     @contextmanager
     def follow(self, name: str) -> Iterator[Listener]:
-        """A listener of one worker of several; at the end of it that part is done."""
+        """Yield a listener of one worker of several; on exit that part is done."""
         yield lambda event: self._take(name, event)
         with self.lock:
             self.running.pop(name, None)
@@ -225,22 +226,22 @@ class Course:
             self.running.setdefault(name, _Part()).take(event, self.clock())
 
     def tell(self) -> str:
-        """What it is at and how long that may still take, in a line."""
+        """Return the current activity and the estimated time left, as one line."""
         with self.lock:
             now = self.clock()
             running = list(self.running.values())
             if self.parts == 1:
-                (one,) = running or [_Part()]
-                said, left = one.tell(), one.estimate(now)
+                (part,) = running or [_Part()]
+                text, left = part.tell(), part.estimate(now)
             else:
-                said, left = self._describe_parts(running), self._estimate(running, now)
+                text, left = self._describe_parts(running), self._estimate(running, now)
             about = "" if left is None else f", about {format_seconds(left)} left"
-            return clean(f"{self.title}: {said}{about}")
+            return clean(f"{self.title}: {text}{about}")
 
     def _describe_parts(self, running: list[_Part]) -> str:
-        said = f"{self.ended} of {self.parts} {self.noun}"
+        text = f"{self.ended} of {self.parts} {self.noun}"
         if len(running) == 1:
-            return f"{said}; {running[0].tell()}"
+            return f"{text}; {running[0].tell()}"
         compiling = [part for part in running if part.launches]
         drawing = [part for part in running if not part.launches]
         counts = {
@@ -248,13 +249,13 @@ class Course:
             "launches": [(part.compiled, part.launches) for part in compiling],
         }
         sums = {noun: tuple(map(sum, zip(*of, strict=True))) for noun, of in counts.items() if of}
-        told = [f"{done} of {wanted} {noun}" for noun, (done, wanted) in sums.items() if wanted]
-        return f"{said}; {' and '.join(told)} of {len(running)} more" if told else said
+        totals = [f"{done} of {total} {noun}" for noun, (done, total) in sums.items() if total]
+        return f"{text}; {' and '.join(totals)} of {len(running)} more" if totals else text
 
     def _estimate(self, running: list[_Part], now: float) -> float | None:
-        """As the parts went so far: one must have ended, or each know its share of all its work.
+        """Estimate by the parts' rate so far: one must have ended, or each know its overall share.
 
-        None while one is beyond its cases: how much of a part that is nothing tells.
+        None while one is beyond its cases: its overall share is unknown.
         """
         spent, known = now - self.began, all(part.share >= FEWEST_SHARE for part in running)
         if not (self.ended or known) or spent < FEWEST_SECONDS or any(x.beyond for x in running):
@@ -264,7 +265,7 @@ class Course:
 
 
 def format_seconds(seconds: float) -> str:
-    """A time as a person would say it: 7 s, 25 s, 4 min."""
+    """Format a time, rounded: 7 s, 25 s, 4 min."""
     if seconds < 10:
         return f"{max(1, math.ceil(seconds))} s"
     if seconds < 55:
@@ -274,7 +275,7 @@ def format_seconds(seconds: float) -> str:
 
 @contextmanager
 def progress(title: str, quiet: bool = False, parts: int = 1, noun: str = "") -> Iterator[Course]:
-    """What listens to the workers of a command, and shows how far they are unless `quiet`."""
+    """Yield the listener of a command's workers, which shows their progress unless `quiet`."""
     course = Course(title, parts, noun)
     if quiet:
         yield course
@@ -312,10 +313,10 @@ def _show_live(course: Course, end: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def _run(tell: Callable[[], None], end: threading.Event) -> Iterator[None]:
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         end.set()
-        teller.join(1.0)  # nobody may read what it says
+        thread.join(1.0)  # a blocked stderr must not block the command

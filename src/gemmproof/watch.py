@@ -1,4 +1,4 @@
-"""The files of a target, and a check at each change of them."""
+"""The files of a target, and a check after each change of them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MOST = 1000  # files
 
 
 def list_sources(target: Target) -> tuple[set[Path], bool]:
-    """The files, those included that an import looked for in vain; and whether all could be read.
+    """Return the files, with those that an import did not find; and whether all could be read.
 
-    Installed packages and Python's own modules are none of the project's.
+    Installed packages and Python's own modules are excluded.
     """
     roots, first = _find_roots(target), _find_files(target)
     todo = [path for path in first if path.is_file()]
-    found, whole = set(first), todo == first
-    while todo and len(found) < MOST:
+    sources, whole = set(first), todo == first
+    while todo and len(sources) < MOST:
         path = todo.pop()
         try:
             with warnings.catch_warnings():
@@ -42,21 +42,21 @@ def list_sources(target: Target) -> tuple[set[Path], bool]:
             continue
         for name in _list_modules(tree, path):
             for other in _resolve(name, roots):
-                if other not in found:
-                    found.add(other)
+                if other not in sources:
+                    sources.add(other)
                     todo += [other] * other.is_file()
-    return found, whole
+    return sources, whole
 
 
 def _find_roots(target: Target) -> list[Path]:
-    """The folders that the project's modules are imported from."""
-    places = [Path.cwd()]
+    """Return the folders that the project's modules are imported from."""
+    folders = [Path.cwd()]
     if target.is_file:
-        places.insert(0, package_of(Path(target.place).resolve())[0])
-    theirs = {Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")}
+        folders.insert(0, package_of(Path(target.place).resolve())[0])
+    installed = {Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")}
     known = [Path(entry or os.getcwd()) for entry in os.environ.get("PYTHONPATH", "").split(":")]
-    roots = (path.resolve() for path in (*places, *known))
-    return list(dict.fromkeys(path for path in roots if path not in theirs))
+    roots = (path.resolve() for path in (*folders, *known))
+    return list(dict.fromkeys(path for path in roots if path not in installed))
 
 
 def _find_files(target: Target) -> list[Path]:
@@ -66,7 +66,7 @@ def _find_files(target: Target) -> list[Path]:
 
 
 def _list_modules(tree: ast.Module, path: Path) -> Iterator[str]:
-    """What a file imports, at any depth of its code, by absolute name."""
+    """Yield the absolute names of a file's imports, at any depth of its code."""
     own = package_of(path)[1].split(".")
     package = own if path.stem == "__init__" else own[:-1]
     for node in ast.walk(tree):
@@ -79,15 +79,15 @@ def _list_modules(tree: ast.Module, path: Path) -> Iterator[str]:
 
 
 def _resolve(name: str, roots: list[Path]) -> Iterator[Path]:
-    """The files of a module, those of its packages included; where it would be if there is none."""
+    """Yield the files of a module and its packages; the expected file if there is none."""
     parts = name.split(".")
     if parts[0] in sys.stdlib_module_names:
         return
     for root in roots:
         stems = [root.joinpath(*parts[: i + 1]) for i in range(len(parts))]
-        places = (p for s in stems for p in (s.with_suffix(".py"), s / "__init__.py"))
-        if there := [place for place in places if place.is_file()]:
-            yield from there
+        paths = (p for s in stems for p in (s.with_suffix(".py"), s / "__init__.py"))
+        if existing := [path for path in paths if path.is_file()]:
+            yield from existing
             return
     if "site-packages" not in str(_find_origin(parts[0])):
         yield roots[0] / f"{parts[0]}.py"
@@ -102,8 +102,8 @@ def _find_origin(top: str) -> str | None:
 
 
 # -- watching ------------------------------------------------------------------------------------
-# milliseconds that changes are gathered for; between two looks at the files themselves, for those
-# that the system says nothing of
+# milliseconds that changes are gathered for; and between two polls of the files themselves, for
+# changes that the system does not report
 GATHER, LOOK = 100, 500
 CLEAR = "\x1b[2J\x1b[H"
 
@@ -111,23 +111,23 @@ Answer = Callable[[], int]
 
 
 def explain_no_watch() -> str | None:
-    """One line on why nothing can be watched here, None where it can."""
+    """Return one line on why nothing can be watched here, or None if it can."""
     if util.find_spec("watchfiles") is None:
         return "--watch: got no watchfiles, expected it: pip install 'gemmproof[watch]'"
     return None
 
 
 def keep_judging(target: Target, judge: Callable[[], Answer], quiet: bool) -> str:
-    """Judge, answer, and again after each change; why the files can be watched no more.
+    """Judge, answer, and repeat after each change; return why the files can no longer be watched.
 
-    A change during a judgement ends that: nothing is said of what is no more. It goes on until it
+    A change during a judgement ends it: its result would be outdated. It goes on until it
     is interrupted.
     """
     files: set[Path] = set()
     try:
         while True:
-            found, whole = list_sources(target)
-            files = found if whole else files | found  # what a broken file imported before
+            sources, whole = list_sources(target)
+            files = sources if whole else files | sources  # keep what a broken file imported before
             supervisor.resume()
             with _watch(files) as seen:
                 answer = judge()
@@ -148,7 +148,7 @@ def keep_judging(target: Target, judge: Callable[[], Answer], quiet: bool) -> st
 
 
 class _Seen:
-    """What was seen to change: `names` of files, or `why` nothing can be seen any more."""
+    """The changes seen: `names` of files, or `why` no more can be seen."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -171,7 +171,7 @@ class _Seen:
 
 @contextmanager
 def _watch(files: set[Path]) -> Iterator[_Seen]:
-    """Within it changes of the files are seen; the first one ends the workers."""
+    """Within this context changes of the files are noted; the first one ends the workers."""
     from watchfiles import watch
 
     seen, end = _Seen(), threading.Event()
@@ -191,7 +191,7 @@ def _watch(files: set[Path]) -> Iterator[_Seen]:
                 recursive=False,  # other files of these folders may be many
             ):
                 changed = {path for _, path in changes}
-                # a file system may tell nothing, and a change may come before the watch begins
+                # a file system may report nothing, and a change may come before the watch begins
                 now = _look_at(files)
                 changed |= {str(path) for path in files if now[path] != before[path]}
                 if changed:
@@ -209,12 +209,12 @@ def _watch(files: set[Path]) -> Iterator[_Seen]:
 
 
 def _look_at(files: set[Path]) -> dict[Path, tuple[int, ...]]:
-    """What tells whether a file is another one than before."""
-    found: dict[Path, tuple[int, ...]] = {}
+    """Return what identifies the version of each file."""
+    stamps: dict[Path, tuple[int, ...]] = {}
     for path in files:
         try:
             facts = os.stat(path)
-            found[path] = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+            stamps[path] = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
         except OSError:
-            found[path] = ()
-    return found
+            stamps[path] = ()
+    return stamps

@@ -1,4 +1,4 @@
-"""The wrappers of a file that a target can name."""
+"""The wrappers in a file that a target can name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-# what only a tensor has: a launch within a function of sizes hands two of these on, too
+# attributes only of tensors: a launch in a function of sizes passes on two parameters, too
 _OF_TENSORS = frozenset(
     (
         *("shape", "size", "stride", "dtype", "device", "dim", "ndim", "numel", "is_cuda", "T"),
@@ -17,12 +17,12 @@ _OF_TENSORS = frozenset(
         *("element_size", "new_empty", "transpose", "unsqueeze"),
     )
 )
-_LAUNCH, _UNKNOWN = "a launch", "unknown"  # callees that are no names of the file
+_LAUNCH, _UNKNOWN = "a launch", "unknown"  # callees that are not names of the file
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Names of the file that hold tables of functions, and that are kernels."""
+    """Names in the file of tables of functions, and of kernels."""
 
     tables: set[str]
     kernels: set[str]
@@ -30,7 +30,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """A function that can be judged: `name` as a target has it, `needs` its further parameters.
+    """A function that can be judged: `name` as in a target, `needs` its further parameters.
 
     `launches`: it was seen to launch a kernel.
     """
@@ -43,22 +43,22 @@ class Wrapper:
 
 @dataclass(frozen=True, slots=True)
 class _Handing:
-    """A call: the parameters that are handed on, and whether a kernel of the file is, too."""
+    """A call: the parameters that are passed on, and whether a kernel of the file is, too."""
 
     callee: str
     given: set[str]
     has_kernel: bool
 
     def launches(self, launching: set[str]) -> bool:
-        """Whether a kernel is launched there, if these callees launch."""
+        """Return whether a kernel is launched there, if these callees launch."""
         return self.has_kernel or self.callee in launching
 
 
 @dataclass(slots=True)
-class _Found:
+class _Candidate:
     """A function of the file, and its calls.
 
-    `tensors`: how many parameters are used, or declared, as tensors.
+    `tensors`: the number of parameters that are used, or declared, as tensors.
     """
 
     node: Function
@@ -69,66 +69,73 @@ class _Found:
 
 
 def find_wrappers(path: Path) -> list[Wrapper]:
-    """The wrappers in a file, in its order. Raises ValueError, in one line, for what is no Python.
+    """Return the wrappers in a file, in its order. Raises ValueError, in one line, if no Python.
 
-    Left out, where there are others: those with a leading underscore, and what others call that
-    takes more than two tensors.
+    Left out, if there are others: those with a leading underscore, and functions called by
+    others that take more than two tensors.
     """
     tree = _parse(path)
     known = _Known(_list_tables(tree), _list_kernels(tree))
-    found = {one.name: one for one in _list_functions(tree.body)}
-    for one in found.values():
-        one.calls, one.tensors = list(_list_calls(one, known)), _count_tensors(one)
+    functions = {function.name: function for function in _list_functions(tree.body)}
+    for function in functions.values():
+        function.calls, function.tensors = (
+            list(_list_calls(function, known)),
+            _count_tensors(function),
+        )
     launching = {_LAUNCH}
     while more := {
         name
-        for name, one in found.items()
+        for name, function in functions.items()
         if name not in launching
         and any(
-            call.launches(launching) and (len(call.given) > 1 or one.tensors > 1)
-            for call in one.calls
+            call.launches(launching) and (len(call.given) > 1 or function.tensors > 1)
+            for call in function.calls
         )
     }:
         launching |= more
-    seen = [one for name, one in found.items() if name in launching and _has_tensors(one, found)]
-    launches = bool(seen)
-    seen = seen or [x for x in found.values() if x.tensors > 1 and not _list_needs(x)]
-    called = {call.callee for one in seen for call in one.calls}
-    listed = [
-        Wrapper(one.name, one.node.lineno, _list_needs(one), launches)
-        for one in seen
-        if _is_callable(one)
+    seen = [
+        function
+        for name, function in functions.items()
+        if name in launching and _has_tensors(function, functions)
     ]
-    public = [one for one in listed if not one.name.rpartition(".")[2].startswith("_")] or listed
-    return [one for one in public if not one.needs or one.name not in called] or public
+    launches = bool(seen)
+    seen = seen or [x for x in functions.values() if x.tensors > 1 and not _list_needs(x)]
+    called = {call.callee for function in seen for call in function.calls}
+    listed = [
+        Wrapper(function.name, function.node.lineno, _list_needs(function), launches)
+        for function in seen
+        if _is_callable(function)
+    ]
+    public = [w for w in listed if not w.name.rpartition(".")[2].startswith("_")] or listed
+    return [w for w in public if not w.needs or w.name not in called] or public
 
 
 def _parse(path: Path) -> ast.Module:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on escapes in strings, which are not ours
+            warnings.simplefilter("ignore")  # about escapes in the user's strings
             return ast.parse(path.read_bytes())
     except SyntaxError as mistake:
-        place = f"{path}:{mistake.lineno}" if mistake.lineno else str(path)
-        raise ValueError(f"{place}: got {mistake.msg}, expected Python") from None
+        location = f"{path}:{mistake.lineno}" if mistake.lineno else str(path)
+        raise ValueError(f"{location}: got {mistake.msg}, expected Python") from None
     except (ValueError, RecursionError, MemoryError) as mistake:
         raise ValueError(f"{path}: got {mistake or 'nesting too deep'}, expected Python") from None
     except OSError as mistake:
         raise ValueError(f"{path}: got {mistake.strerror}, expected to read it") from None
 
 
-def _list_functions(body: Iterable[ast.stmt], prefix: str = "") -> Iterator[_Found]:
-    """Those that an attribute of the module names: no nested ones, no methods of objects."""
+def _list_functions(body: Iterable[ast.stmt], prefix: str = "") -> Iterator[_Candidate]:
+    """Yield functions that are attributes of the module: no nested ones, no methods of objects."""
     for node in body:
         if isinstance(node, Function):
-            words = [ast.unparse(one) for one in node.decorator_list]
+            decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
             # autograd's functions are called by `apply`
-            static = any(w.endswith(("staticmethod", "classmethod")) for w in words)
+            static = any(w.endswith(("staticmethod", "classmethod")) for w in decorators)
             if not any(map(_is_jit, node.decorator_list)):
                 names = [x.arg for x in (*node.args.posonlyargs, *node.args.args)]
-                own = names[1:] if prefix and "staticmethod" not in words else names
+                own = names[1:] if prefix and "staticmethod" not in decorators else names
                 if not prefix or static or node.name == "forward":
-                    yield _Found(node, prefix + node.name, own if prefix else names)
+                    yield _Candidate(node, prefix + node.name, own if prefix else names)
         elif isinstance(node, ast.ClassDef) and not prefix:
             yield from _list_functions(node.body, f"{node.name}.")
         elif isinstance(node, ast.If | ast.Try | ast.With):
@@ -139,7 +146,7 @@ def _list_functions(body: Iterable[ast.stmt], prefix: str = "") -> Iterator[_Fou
 
 
 def _list_tables(tree: ast.Module) -> set[str]:
-    """Names that hold a literal dict or list: what is called by a subscript there is no launch."""
+    """Return names of literal dicts or lists: a call by a subscript of one is no launch."""
     return {
         target.id
         for node in ast.walk(tree)
@@ -150,7 +157,7 @@ def _list_tables(tree: ast.Module) -> set[str]:
 
 
 def _list_kernels(tree: ast.Module) -> set[str]:
-    """Names of the functions that Triton compiles, and what else they are called."""
+    """Return the names of the functions that Triton compiles, and their aliases."""
     names = {
         node.name
         for node in ast.walk(tree)
@@ -166,13 +173,13 @@ def _is_jit(decorator: ast.expr) -> bool:
     return "jit" in ast.unparse(decorator).partition("(")[0]
 
 
-def _list_calls(one: _Found, known: _Known) -> Iterator[_Handing]:
-    """What is called in the body."""
-    holders = {name: name for name in one.parameters}
-    for node in ast.walk(one.node):
+def _list_calls(function: _Candidate, known: _Known) -> Iterator[_Handing]:
+    """Yield the calls in the body."""
+    holders = {name: name for name in function.parameters}
+    for node in ast.walk(function.node):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             _follow(node.targets[0], node.value, holders)
-    for node in ast.walk(one.node):
+    for node in ast.walk(function.node):
         if isinstance(node, ast.Call):
             callee, given = _label_callee(node.func, known.tables), list(_list_given(node))
             has_kernel = any(getattr(x, "id", None) in known.kernels for x in given)
@@ -187,7 +194,7 @@ def _list_given(call: ast.Call) -> Iterator[ast.expr]:
 
 
 def _follow(target: ast.expr, value: ast.expr, holders: dict[str, str]) -> None:
-    """Note that a local name holds what a method of a parameter makes."""
+    """Record that a local name holds the result of a parameter's method."""
     if isinstance(target, ast.Name) and (parameter := _trace(value, holders)):
         holders[target.id] = parameter
     elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
@@ -196,7 +203,7 @@ def _follow(target: ast.expr, value: ast.expr, holders: dict[str, str]) -> None:
 
 
 def _trace(value: ast.expr, holders: dict[str, str]) -> str | None:
-    """The parameter that an expression is, is a part of, or is a method's result of."""
+    """Return the parameter that an expression is, is a part of, or is a method's result of."""
     while True:
         match value:
             case ast.Name(id=name):
@@ -214,7 +221,7 @@ def _trace(value: ast.expr, holders: dict[str, str]) -> str | None:
 
 
 def _label_callee(func: ast.expr, tables: set[str]) -> str | None:
-    """Whom a call calls: a name of the file, or _LAUNCH for `kernel[grid](...)`."""
+    """Return the callee of a call: a name of the file, or _LAUNCH for `kernel[grid](...)`."""
     match func:
         case ast.Name(id=name):
             return name
@@ -231,33 +238,35 @@ def _label_callee(func: ast.expr, tables: set[str]) -> str | None:
     return None
 
 
-def _is_callable(one: _Found) -> bool:
-    """Whether the name can be called from outside: a method `forward` is not."""
-    return "." not in one.name or any(
+def _is_callable(function: _Candidate) -> bool:
+    """Return whether the name can be called from outside: a method `forward` cannot."""
+    return "." not in function.name or any(
         ast.unparse(word).endswith(("staticmethod", "classmethod"))
-        for word in one.node.decorator_list
-        if not one.name.endswith(".forward")
+        for word in function.node.decorator_list
+        if not function.name.endswith(".forward")
     )
 
 
-def _has_tensors(one: _Found, found: dict[str, _Found], above: tuple[str, ...] = ()) -> bool:
-    """Whether a parameter is used, or declared, as a tensor, or all are only handed on.
+def _has_tensors(
+    function: _Candidate, functions: dict[str, _Candidate], above: tuple[str, ...] = ()
+) -> bool:
+    """Return whether a parameter is used, or declared, as a tensor, or all are only passed on.
 
-    What is handed on with a kernel is what the function that takes both has it for.
+    Parameters passed on with a kernel are classified by the function that takes both.
     """
-    if one.tensors > 0:
+    if function.tensors > 0:
         return True
-    if any(call.callee == _LAUNCH and not call.has_kernel for call in one.calls):
+    if any(call.callee == _LAUNCH and not call.has_kernel for call in function.calls):
         return False
-    takers = {call.callee for call in one.calls if call.has_kernel}
-    if not takers or takers - set(found):
+    takers = {call.callee for call in function.calls if call.has_kernel}
+    if not takers or takers - set(functions):
         return True
-    known = [found[name] for name in takers if name not in above]
-    return any(_has_tensors(x, found, (*above, one.name)) for x in known)
+    known = [functions[name] for name in takers if name not in above]
+    return any(_has_tensors(x, functions, (*above, function.name)) for x in known)
 
 
-def _count_tensors(one: _Found) -> int:
-    arguments = one.node.args
+def _count_tensors(function: _Candidate) -> int:
+    arguments = function.node.args
     declared = {
         x.arg
         for x in (*arguments.posonlyargs, *arguments.args)
@@ -265,17 +274,17 @@ def _count_tensors(one: _Found) -> int:
     }
     used = {
         node.value.id
-        for node in ast.walk(one.node)
+        for node in ast.walk(function.node)
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and node.attr in _OF_TENSORS
     }
-    return len((declared | used) & set(one.parameters))
+    return len((declared | used) & set(function.parameters))
 
 
-def _list_needs(one: _Found) -> tuple[str, ...]:
-    """The parameters besides the first two that have no default."""
-    arguments = one.node.args
-    most = len(one.parameters) - len(arguments.defaults)
+def _list_needs(function: _Candidate) -> tuple[str, ...]:
+    """Return the parameters after the first two that have no default."""
+    arguments = function.node.args
+    most = len(function.parameters) - len(arguments.defaults)
     alone = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    return (*one.parameters[2:most], *(x.arg for x, default in alone if default is None))
+    return (*function.parameters[2:most], *(x.arg for x, default in alone if default is None))

@@ -1,1 +1,1 @@
-"""What turns a case into an observation: the tile simulator, and a CUDA device."""
+"""Backends that turn a case into an observation: the tile simulator, and a CUDA device."""

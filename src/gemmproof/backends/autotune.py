@@ -1,4 +1,4 @@
-"""Triton's autotuners under a check, and the number of multiprocessors that they ask for."""
+"""Triton's autotuners under a check, and the multiprocessor count that they query."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gemmproof.reference.fake_cuda.tensors import Facts, Table
 # -- multiprocessors -----------------------------------------------------------------------------
 @contextmanager
 def multiprocessors(count: int | None) -> Iterator[list[int]]:
-    """Within it the device has `count` multiprocessors; None leaves the number as it is.
+    """Within this context the device has `count` multiprocessors; None leaves it unchanged.
 
-    Yields a list that grows by one entry whenever the device's properties are asked for. A program
-    of a persistent kernel loops over several tiles only where there are more tiles than programs,
-    and few multiprocessors bring that about at small sizes.
+    Yields a list that grows by one entry whenever the device's properties are queried. A program
+    of a persistent kernel loops over several tiles only if there are more tiles than programs;
+    a low multiprocessor count makes that happen at small sizes.
     """
     asked: list[int] = []
     of_torch = torch.cuda.get_device_properties
@@ -43,7 +43,7 @@ def multiprocessors(count: int | None) -> Iterator[list[int]]:
         stack.enter_context(patch.object(torch.cuda, "get_device_properties", torch_properties))
         try:
             utils = driver.active.utils
-        except RuntimeError:  # no device and none pretended: nobody can ask Triton
+        except RuntimeError:  # neither a device nor a fake one: nobody can query Triton
             utils = None
         if utils is not None:
             of_triton = utils.get_device_properties
@@ -74,37 +74,37 @@ class Choice:
 
 @contextmanager
 def choose(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]:
-    """Within it the simulator runs tuned launches in `choices`, in turn, then in the index-th.
+    """Within this context the simulator runs tuned launches in `choices`, then in the index-th.
 
-    Yields the list of what was chosen.
+    Yields the list of chosen configurations.
     """
     prune = Autotuner.prune_configs
-    made: list[Choice] = []
+    chosen: list[Choice] = []
 
     def pick(self: Any, kwargs: dict[str, Any]) -> list[Any]:
         pruned = list(prune(self, kwargs))
         if not pruned:
             return pruned
-        made.append(_next(choices, len(made), index, pruned))
-        return [made[-1].config]
+        chosen.append(_next(choices, len(chosen), index, pruned))
+        return [chosen[-1].config]
 
     with patch.object(Autotuner, "prune_configs", pick):
-        yield made
+        yield chosen
 
 
 @contextmanager
 def force(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]:
-    """Within it a tuned launch measures nothing: it runs in `choices`, in turn, then the index-th.
+    """Within this context tuned launches measure nothing: they run in `choices`, then the index-th.
 
-    Yields the list of what was chosen. A launch raises CaseNotRunnable where the tuner would
-    pass over the configuration.
+    Yields the list of chosen configurations. A launch raises CaseNotRunnable if the tuner would
+    reject the configuration.
     """
-    made: list[Choice] = []
+    chosen: list[Choice] = []
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         self.nargs = dict(zip(self.arg_names, args, strict=False))
-        choice = _next(choices, len(made), index, list(self.prune_configs(kwargs)))
-        made.append(choice)
+        choice = _next(choices, len(chosen), index, list(self.prune_configs(kwargs)))
+        chosen.append(choice)
         config = self.best_config = choice.config
         if config.pre_hook is not None:
             config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
@@ -120,21 +120,21 @@ def force(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]:
         return result
 
     with patch.object(Autotuner, "run", run):
-        yield made
+        yield chosen
 
 
 @contextmanager
 def watch_tuners(beat: Callable[[], None]) -> Iterator[list[Choice]]:
-    """Within it tuners measure and choose by themselves; yields the list of what they chose.
+    """Within this context tuners measure and choose freely; yields the list of their choices.
 
     `beat` is called before each measurement.
     """
     run, bench = Autotuner.run, Autotuner._bench
-    made: list[Choice] = []
+    chosen: list[Choice] = []
 
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = run(self, *args, **kwargs)
-        made.append(Choice(self.best_config, len(self.configs)))
+        chosen.append(Choice(self.best_config, len(self.configs)))
         return result
 
     def measured(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -142,7 +142,7 @@ def watch_tuners(beat: Callable[[], None]) -> Iterator[list[Choice]]:
         return bench(self, *args, **kwargs)
 
     with patch.object(Autotuner, "run", watched), patch.object(Autotuner, "_bench", measured):
-        yield made
+        yield chosen
 
 
 def _next(choices: Sequence[Choice], turn: int, index: int, pruned: list[Any]) -> Choice:

@@ -40,11 +40,11 @@ from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import PropertyResult, Report
 
 # -- selection of a backend ----------------------------------------------------------------------
-MOST_CASES = 24  # cases launched of each format; compiling them is what takes the time
+MOST_CASES = 24  # cases launched of each format; compiling them takes most of the time
 
 
 def select_cases(cases: Iterable[Case]) -> list[Case]:
-    """Up to MOST_CASES cases of each format, smallest first, with every configuration and layout.
+    """Return up to MOST_CASES cases of each format, with every configuration and layout, by size.
 
     A case that shows a configuration, layout, fill or multiprocessor count for the first time
     comes before the rest, of which every n-th is taken.
@@ -52,7 +52,7 @@ def select_cases(cases: Iterable[Case]) -> list[Case]:
     groups: dict[str, list[Case]] = {}
     for case in dict.fromkeys(replace(c, compare=None, calls=1) for c in cases if not c.is_sampled):
         groups.setdefault(case.dtype, []).append(case)
-    found: list[Case] = []
+    selected: list[Case] = []
     for group in groups.values():
         seen: set[tuple[str, Any]] = set()
         new: list[Case] = []
@@ -63,19 +63,19 @@ def select_cases(cases: Iterable[Case]) -> list[Case]:
             (rest if facets <= seen else new).append(case)
             seen |= facets
         chosen = new[:MOST_CASES]
-        if room := MOST_CASES - len(chosen):
-            chosen += rest[:: max(1, -(-len(rest) // room))]
-        found += sorted(chosen, key=lambda c: (c.M * c.N * c.K, c.M + c.N + c.K))
-    return found
+        if left := MOST_CASES - len(chosen):
+            chosen += rest[:: max(1, -(-len(rest) // left))]
+        selected += sorted(chosen, key=lambda c: (c.M * c.N * c.K, c.M + c.N + c.K))
+    return selected
 
 
 # -- cuda ----------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class _Lane:
-    """One kernel on one device: what was judged, and what could not be.
+    """The state of one kernel on one device: what was judged, and what could not be.
 
-    `equal` of `outputs` elements have the bits that were predicted. `unseen`: the simulator saw
-    nothing of some launch.
+    `equal` of `outputs` elements have the predicted bits. `unseen`: the simulator could not see
+    some launch.
     """
 
     kernel: KernelUnderTest
@@ -103,10 +103,10 @@ def launch_cases(
     emit: Emit,
     premises: AssumptionCheck | None = None,
 ) -> Report:
-    """The report of the simulated cases with that of their launches; `device` None: there is none.
+    """Return the simulated cases' report with that of their launches; `device` None: there is none.
 
     `emit` gets the same events of cases, judgements and findings as the engine's listener.
-    `premises` are what predictions stand on: those of bits that differ are checked first.
+    `premises` are what predictions assume: those of bits that differ are checked first.
     """
     if report.verdict == "error":
         return report
@@ -135,7 +135,7 @@ def launch_cases(
 
 
 def _judge_case(lane: _Lane, case: Case, tune: bool) -> None:
-    """Launch one case in its own configuration; if `tune`, in the one that the tuner takes too."""
+    """Launch one case in its own configuration; if `tune`, in the one that the tuner picks too."""
     lane.emit({"event": "case", "phase": "launch", "index": lane.cases, "case": case.to_json()})
     began, before = time.perf_counter(), len(lane.judged)
     lane.cases += 1
@@ -152,22 +152,22 @@ def _judge_case(lane: _Lane, case: Case, tune: bool) -> None:
 
 
 def _predict(lane: _Lane, case: Case, choices: list[Choice] | None) -> Prediction | None:
-    """What the simulator gives for the device; its findings count as those of the case."""
+    """Return the simulator's prediction for the device; its findings count as the case's."""
     if lane.target is None:
         return None
     keep_state(lane.kernel.launch).restore()
-    made = predict(lane.kernel, case, lane.target, lane.device.multiprocessors, choices)
-    if made.judged.findings:
-        _take(lane, made.judged)
-    if not made.unseen:  # else they are its stand-in's
-        lane.premises.note(lane.target, made.judged.launches)
-    return made
+    prediction = predict(lane.kernel, case, lane.target, lane.device.multiprocessors, choices)
+    if prediction.judged.findings:
+        _take(lane, prediction.judged)
+    if not prediction.unseen:  # else they are those of its stand-in
+        lane.premises.note(lane.target, prediction.judged.launches)
+    return prediction
 
 
 def _launch(
     lane: _Lane, case: Case, choices: list[Choice] | None, prediction: Prediction | None
 ) -> Launches:
-    """Call the wrapper over each kind of uninitialised memory, and judge what it gives."""
+    """Call the wrapper over each kind of uninitialised memory, and judge the results."""
     backend = Launches(lane.device, lane.target, choices, lane.emit)
     try:
         observation = observe(lane.kernel, case, backend)
@@ -196,7 +196,7 @@ def _launch(
 def _compare(
     lane: _Lane, observation: Observation, prediction: Prediction, ran: list[Choice]
 ) -> None:
-    """Give an observation its prediction, or say why there is none."""
+    """Give an observation its prediction, or record why there is none."""
     simulated = prediction.observation
     lane.unseen |= prediction.unseen
     if not is_predicted(lane.kernel):
@@ -216,7 +216,7 @@ def _compare(
 
 
 def _keep_grounded(lane: _Lane, judged: CaseResult, prediction: Prediction | None) -> CaseResult:
-    """Without the bits that differ from a prediction which rests on what is not compiled.
+    """Return the result without differing bits if their prediction has a contradicted premise.
 
     That is an error of gemmproof's own: nothing is known of the kernel's bits.
     """
@@ -235,12 +235,12 @@ def _keep_grounded(lane: _Lane, judged: CaseResult, prediction: Prediction | Non
 
 
 def _comparable(result: Array | None, expected: Array | None) -> Array | None:
-    """A result in the format that is expected, None for any other."""
+    """Return a result if it has the expected format, or None."""
     return result if getattr(result, "dtype", None) == getattr(expected, "dtype", 0) else None
 
 
 def _take(lane: _Lane, judged: CaseResult) -> None:
-    known = {f.key for one in lane.judged for f in one.findings}
+    known = {f.key for result in lane.judged for f in result.findings}
     lane.judged.append(judged)
     for finding in judged.findings:
         if finding.key not in known:
@@ -248,7 +248,7 @@ def _take(lane: _Lane, judged: CaseResult) -> None:
 
 
 def explain_no_launch(report: Report, why: str) -> Report:
-    """The report of a run that was to launch and did not: it lacks the strongest claim."""
+    """Return the report of a run that should launch and did not: it lacks the strongest claim."""
     strongest = BY_NAME[PREDICTED]
     result = PropertyResult(strongest.name, strongest.claim, "not run", 0, None, CUDA)
     return replace(
@@ -265,14 +265,17 @@ def _report(lane: _Lane, report: Report, drawn: int) -> Report:
     expected = lane.kernel.contract.reasons
     required = list_required(lane.kernel, launched=True)
     results = tally(required, launched, findings, CUDA, expected)
-    unexpected, told = find_unexpected(findings, lane.kernel), find_reasons(findings, expected)
+    unexpected, excused_findings = (
+        find_unexpected(findings, lane.kernel),
+        find_reasons(findings, expected),
+    )
     if lane.lacks:
         results = tuple(
             replace(r, status="not run") if (r.name, r.status) == (PREDICTED, "pass") else r
             for r in results
         )
     failed = {f.property for f in unexpected if f.backend == SIMULATOR}
-    excused = {f.property: "expected" for f in told if f.backend == SIMULATOR}
+    excused = {f.property: "expected" for f in excused_findings if f.backend == SIMULATOR}
     fares = {**excused, **dict.fromkeys(failed, "fail")}
     simulated = (replace(p, status=fares.get(p.name, p.status)) for p in report.properties)
     lacking = any(r.status == "not run" for r in results if r.name in (ENDS, PREDICTED))
@@ -281,14 +284,14 @@ def _report(lane: _Lane, report: Report, drawn: int) -> Report:
         verdict="fail" if unexpected else "incomplete" if lacking else report.verdict,
         properties=(*simulated, *results),
         findings=unexpected,
-        expected=tuple(told),
+        expected=tuple(excused_findings),
         versions={**report.versions, **lane.device.facts},
         note="; ".join(_notes(lane, drawn)),
     )
 
 
 def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
-    """What was launched where, and whatever was not compared, in a line."""
+    """Yield what was launched where, and everything that was not compared, a line each."""
     facts = ", ".join(f"{k} {v}" for k, v in lane.device.facts.items() if k != "device" and v)
     target = lane.target or "no model"
     cases = f"{lane.cases} of {format_count(drawn, 'case')}"
@@ -310,8 +313,8 @@ def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
         yield f"{PREDICTED} not run: {what}"
 
 
-# -- kernels for devices alone -------------------------------------------------------------------
-MOST_DRAWS = 10  # for each case that is wanted: a contract may admit fewer
+# -- device-only kernels -------------------------------------------------------------------------
+MOST_DRAWS = 10  # for each requested case: a contract may admit fewer
 
 
 def check_alone(
@@ -325,7 +328,7 @@ def check_alone(
     tell: Emit,
     premises: AssumptionCheck,
 ) -> Report:
-    """Judge a `device_only` kernel over what is launched on `device`; incomplete without `launch`.
+    """Judge a `device_only` kernel by its launches on `device`; incomplete without `launch`.
 
     Cases are drawn around the tiles that the simulator sees: those of the kernel's stand-in, if it
     has one.
@@ -355,7 +358,7 @@ def check_alone(
 
 
 class _Seen(dict[Case, CaseResult]):
-    """What the simulator sees of a case, looked at when it is first asked for."""
+    """The simulator's results by case, computed on first access."""
 
     def __init__(self, kernel: KernelUnderTest, simulator: Simulator) -> None:
         super().__init__()
@@ -371,10 +374,10 @@ class _Seen(dict[Case, CaseResult]):
 def _draw(
     kernel: KernelUnderTest, seen: _Seen, dtype: str, max_examples: int, rng: random.Random
 ) -> list[Case]:
-    found: dict[Case, None] = {}
+    cases: dict[Case, None] = {}
     drawn = list_cases(kernel, seen, NOTHING, dtype, rng, max_examples)
-    for one in islice(drawn, MOST_DRAWS * max_examples):
-        found[one] = None
-        if len(found) >= max_examples:
+    for case in islice(drawn, MOST_DRAWS * max_examples):
+        cases[case] = None
+        if len(cases) >= max_examples:
             break
-    return list(found)
+    return list(cases)

@@ -25,7 +25,7 @@ from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.simulation import Run
 
 # -- operands on the device ----------------------------------------------------------------------
-CHUNK = 2**28  # bytes that are compared at once
+CHUNK = 2**28  # bytes compared at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Placed:
 
 
 def place(operand: AllocatedOperand, dtype: str, device: torch.device) -> Placed:
-    """The operand as it is, on `device`. Raises torch.OutOfMemoryError if it has no room there."""
+    """Copy the operand to `device`. Raises torch.OutOfMemoryError if it does not fit."""
     poison = POISON_INT if FORMATS[dtype].kind == "int" else POISON_FLOAT
     storage = torch.full((operand.parent.nbytes,), poison, dtype=torch.uint8, device=device)
     width = operand.parent.itemsize
@@ -55,28 +55,28 @@ def place(operand: AllocatedOperand, dtype: str, device: torch.device) -> Placed
     return Placed(operand, tensor, storage, poison)
 
 
-def find_changes(placed: Placed) -> list[Touched]:
-    """What launches changed of an operand since it was placed, at most one entry per kind."""
-    operand, width = placed.operand, placed.operand.parent.itemsize
+def find_changes(allocated: Placed) -> list[Touched]:
+    """Return what launches changed of an operand since its copy, one entry per kind at most."""
+    operand, width = allocated.operand, allocated.operand.parent.itemsize
     parent = operand.parent.view(np.uint8)
     for start, stop in operand.watched:
         here = slice(start * width, stop * width)
-        parent[here] = placed.storage[here].cpu().numpy()
-    found = find_host_changes(replace(operand, tensor=placed.tensor))
+        parent[here] = allocated.storage[here].cpu().numpy()
+    changes = find_host_changes(replace(operand, tensor=allocated.tensor))
     edges = [0, *chain.from_iterable(operand.watched), operand.view.extent]
-    for start, stop in zip(edges[::2], edges[1::2], strict=True):  # what is not watched
+    for start, stop in zip(edges[::2], edges[1::2], strict=True):  # unwatched memory
         for begin in range(start * width, stop * width, CHUNK):
-            part = placed.storage[begin : min(begin + CHUNK, stop * width)]
-            wrong = part != placed.poison
+            part = allocated.storage[begin : min(begin + CHUNK, stop * width)]
+            wrong = part != allocated.poison
             if bool(wrong.any()):
                 at = (begin + int(wrong.nonzero()[0])) // width - operand.view.first
                 where = f"{operand.role.name} offset {at}"
-                return [*found, Touched(operand.role.name, "gap", where, int(wrong.sum()))]
-    return found
+                return [*changes, Touched(operand.role.name, "gap", where, int(wrong.sum()))]
+    return changes
 
 
 # -- launches ------------------------------------------------------------------------------------
-# What free memory holds, launch after launch: NaN in every float format, zeros, large numbers.
+# The contents of free memory, launch after launch: NaN in every float format, zeros, large numbers.
 FILLS = (0xFF, 0x00, 0x7B)
 CUDA = "cuda"
 
@@ -86,8 +86,8 @@ Emit = Callable[[dict[str, Any]], None]
 class Launches:
     """Calls a wrapper on `device`, its tuned launches in `choices`; None leaves that to the tuner.
 
-    `ran` are the configurations that the first call ran in. Operands without room there, and a
-    configuration that does not fit, raise CaseNotRunnable.
+    `ran` are the configurations that the first call ran in. Operands that do not fit there, and a
+    configuration that does not, raise CaseNotRunnable.
     """
 
     name = CUDA
@@ -96,20 +96,20 @@ class Launches:
     def __init__(self, device: Any, target: str | None, choices: list[Choice] | None, emit: Emit):
         self.device, self.target, self.choices, self.emit = device, target, choices, emit
         self.ran: list[Choice] = []
-        self._placed: dict[str, Placed] = {}
+        self._allocated: dict[str, Placed] = {}
         self._failed = False
 
     def place(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
-        """The operand in the device's memory, between the same guards."""
-        wanted = operand.parent.nbytes
+        """Copy the operand to the device's memory, between the same guards."""
+        nbytes = operand.parent.nbytes
         try:
-            if wanted > self.device.room():
+            if nbytes > self.device.room():
                 raise torch.OutOfMemoryError
-            placed: Placed = self.device.place(operand, operand.dtype)
+            allocated: Placed = self.device.place(operand, operand.dtype)
         except torch.OutOfMemoryError:
-            raise CaseNotRunnable(f"an operand of {wanted / 2**30:.1f} GiB") from None
-        self._placed[operand.role.name] = placed
-        return placed.tensor
+            raise CaseNotRunnable(f"an operand of {nbytes / 2**30:.1f} GiB") from None
+        self._allocated[operand.role.name] = allocated
+        return allocated.tensor
 
     def call(
         self, observation: Observation, case: Case, tensors: Mapping[str, torch.Tensor], number: int
@@ -120,9 +120,9 @@ class Launches:
         count = len(list_shapes(observation))
 
         def launch(*arguments: torch.Tensor) -> object:
-            given = dict(zip(tensors, arguments, strict=True))
+            operands = dict(zip(tensors, arguments, strict=True))
             with multiprocessors(case.sms):
-                return observation.kernel.call(case, given, count)
+                return observation.kernel.call(case, operands, count)
 
         self.device.fill_uninitialised(FILLS[number])
         self._failed = True
@@ -137,37 +137,37 @@ class Launches:
         self.ran = self.ran or ran
         observation.device, observation.how = self.device.name, self._describe()
         kind = tensors["a"].device.type
-        given = tuple(_fetch(one, kind) for one in list_given(result, count))
-        return Run(result=given[0] if count == 1 else given)
+        results = tuple(_fetch(x, kind) for x in list_given(result, count))
+        return Run(result=results[0] if count == 1 else results)
 
     def _describe(self) -> str:
-        """In which configuration it ran; "" where nothing was tuned."""
+        """Describe the configuration it ran in; "" if nothing was tuned."""
         how = ", ".join(str(choice) for choice in self.ran if choice.among > 1)
         by = "the tuner's configuration" if self.choices is None else "configuration"
         return how and f", in {by} {how}"
 
     def find_changes(self, operand: AllocatedOperand) -> list[Touched]:
-        """What launches changed of an operand; after a failed call the memory may be unreadable."""
-        return [] if self._failed else find_changes(self._placed[operand.role.name])
+        """Return what launches changed of an operand; a failed call may leave memory unreadable."""
+        return [] if self._failed else find_changes(self._allocated[operand.role.name])
 
     def _beat(self) -> None:
-        self.emit({"event": "launched"})  # what compiles or measures is no hang
+        self.emit({"event": "launched"})  # compiling or measuring is no hang
 
 
 def _fetch(result: object, kind: str) -> torch.Tensor | None:
-    """A result in the host's memory; None for what is none of such a device."""
+    """Return a result in the host's memory, or None if it is no tensor of such a device."""
     fits = isinstance(result, torch.Tensor) and result.device.type == kind
     return result.detach().cpu() if fits else None  # type: ignore[attr-defined]
 
 
 # -- device --------------------------------------------------------------------------------------
-_RESERVE = 2**26  # bytes of cached memory, for what a wrapper allocates
+_RESERVE = 2**26  # bytes of cached memory, for a wrapper's allocations
 
 
 class Gpu:
     """The current CUDA device of torch.
 
-    `name`, `capability` (None if it is not NVIDIA's), `multiprocessors` and `facts` say which one;
+    `name`, `capability` (None if it is not NVIDIA's), `multiprocessors` and `facts` identify it;
     the tests have another object with the same names and methods, on the CPU.
     """
 
@@ -184,16 +184,16 @@ class Gpu:
         }
 
     def room(self) -> int:
-        """The bytes that operands may take."""
+        """Return the bytes that operands may take."""
         torch.cuda.empty_cache()
         return int(0.8 * torch.cuda.mem_get_info()[0])
 
     def place(self, operand: AllocatedOperand, dtype: str) -> Placed:
-        """The operand on the device. Raises torch.OutOfMemoryError."""
+        """Copy the operand to the device. Raises torch.OutOfMemoryError."""
         return place(operand, dtype, torch.device("cuda"))
 
     def fill_uninitialised(self, byte: int) -> None:
-        """Fill all memory that the allocator holds free, so that torch.empty hands it out."""
+        """Fill all memory that the allocator holds free, so that torch.empty returns it."""
         small, large = (torch.empty(n, dtype=torch.uint8, device="cuda") for n in (2**20, _RESERVE))
         del small, large
         torch.cuda.synchronize()
@@ -213,21 +213,21 @@ class Gpu:
         choices: list[Choice] | None,
         beat: Callable[[], None],
     ) -> tuple[Any, list[Choice]]:
-        """The wrapper's result, waited for, and the configurations that it ran in.
+        """Return the wrapper's result, synchronized, and the configurations that it ran in.
 
         They are `choices`, then the index-th; if `choices` is None, the tuner's own, and `beat`
         is called before it measures one. Raises whatever the wrapper raises, and CaseNotRunnable.
         """
-        with watch_tuners(beat) if choices is None else force(index, choices) as made:
+        with watch_tuners(beat) if choices is None else force(index, choices) as ran:
             try:
                 result = function(*tensors)
             finally:
-                torch.cuda.synchronize()  # an illegal address shows here
-        return result, made
+                torch.cuda.synchronize()  # an illegal address is reported here
+        return result, ran
 
 
 class _Memory:
-    """Bytes at an address of the device, in the words of the CUDA array interface."""
+    """Bytes at an address of the device, with the CUDA array interface."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {
@@ -240,12 +240,12 @@ class _Memory:
 
 
 def find_gpu() -> Gpu | None:
-    """The device that torch would launch on, None where there is none."""
+    """Return the device that torch would launch on, or None if there is none."""
     return Gpu() if torch.cuda.is_available() else None
 
 
 def _read_driver() -> str:
-    """The driver's version, "" where nvidia-smi does not tell."""
+    """Return the driver's version, "" if nvidia-smi does not report one."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return ""

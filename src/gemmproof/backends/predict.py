@@ -1,4 +1,4 @@
-"""What the tile simulator predicts for a case on a device, and where no bits can be predicted."""
+"""The tile simulator's prediction for a case on a device, and the reasons why bits may be open."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SUMS = ("sum", "mean", "mm", "bmm", "addmm", "baddbmm", "dot", "mv", "cumsum", 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A case simulated for a device: the observation, how it is judged, and what it ran in.
+    """A case simulated for a device: the observation, its judgment, and its configurations.
 
-    `lacks` says why there is no model for it, None if there is one. `free` says what leaves the
-    bits open although there is a model, None if nothing does. `unseen`: the simulator saw
-    nothing of the kernel's own launches, and the bits, if any, are those of its `predicted_by`.
+    `lacks` is the reason why there is no model for it, None if there is one. `free` is what leaves
+    the bits open although there is a model, None if nothing does. `unseen`: the simulator could not
+    see the kernel's own launches, and the bits, if any, are those of its `predicted_by`.
     """
 
     observation: Observation
@@ -37,7 +37,7 @@ class Prediction:
 
 
 def find_target(capability: tuple[int, int] | None) -> str | None:
-    """The target of the simulator that a capability is, None if there is no model of it."""
+    """Return the simulator's target with a capability, or None if there is no model of it."""
     return next((name for name, gpu in GPUS.items() if gpu.capability == capability), None)
 
 
@@ -46,41 +46,41 @@ def predict(
 ) -> Prediction:
     """Simulate one call for `target` with `sms` multiprocessors, tuned kernels in `choices`.
 
-    Where the simulator sees nothing of what is launched, it is that of `kernel.predicted_by`.
+    If the simulator cannot see the launches, the prediction is that of `kernel.predicted_by`.
     """
-    one = replace(case, calls=1, compare=None, sms=sms if case.sms is None else case.sms)
+    single = replace(case, calls=1, compare=None, sms=sms if case.sms is None else case.sms)
     seen = replace(kernel, mirror=None, device_only=False, predicted_by=None)
-    made = _simulate(seen, one, case, target, choices)
-    if not made.judged.is_unseen or kernel.predicted_by is None:
-        return replace(made, unseen=made.judged.is_unseen)
-    other = _simulate(replace(seen, launch=kernel.predicted_by), one, case, target, None)
+    prediction = _simulate(seen, single, case, target, choices)
+    if not prediction.judged.is_unseen or kernel.predicted_by is None:
+        return replace(prediction, unseen=prediction.judged.is_unseen)
+    other = _simulate(replace(seen, launch=kernel.predicted_by), single, case, target, None)
     lacks = other.lacks
-    if other.judged.findings:  # they are none of the kernel's
+    if other.judged.findings:  # they are not findings of the kernel
         lacks = f"its stand-in is wrong: {other.judged.findings[0].message}"
         other = replace(other, judged=replace(other.judged, findings=()))
     return replace(other, lacks=lacks, choices=[], unseen=True)
 
 
 def _simulate(
-    kernel: KernelUnderTest, one: Case, case: Case, target: str, choices: list[Choice] | None
+    kernel: KernelUnderTest, single: Case, case: Case, target: str, choices: list[Choice] | None
 ) -> Prediction:
-    """The prediction from one call of the wrapper; its findings name `case`."""
-    with choose(one.config, choices or ()) as made, _Watch() as watch:
-        observation = observe(kernel, one, Simulator(target))
+    """Return the prediction from one call of the wrapper; its findings name `case`."""
+    with choose(single.config, choices or ()) as chosen, _Watch() as watch:
+        observation = observe(kernel, single, Simulator(target))
     raised = observation.raised
     lacks = None if raised is None or observation.is_known else raised.text
     judged = judge(observation)
     judged = replace(judged, findings=tuple(replace(f, case=case) for f in judged.findings))
-    return Prediction(observation, judged, made, lacks, _find_freedom(observation, watch.sums))
+    return Prediction(observation, judged, chosen, lacks, _find_freedom(observation, watch.sums))
 
 
 def _find_freedom(observation: Observation, sums: list[str]) -> str | None:
-    """What a compiler, a scheduler or a library may do in its own order."""
+    """Return which order a compiler, a scheduler or a library is free to choose, or None."""
     for launch in observation.launches:
         if {"/", "math"} & set(launch.rounds):
             return "a division or function that the device approximates"
     case, formula = observation.case, observation.kernel.spec is not None
-    # integers are exact in every fill, but not the scales that a formula has beside them
+    # integers are exact in every fill, but not a formula's scales
     if case.fill == "index" or (case.sums_are_exact and not formula):
         return None
     for launch in observation.launches:
@@ -97,7 +97,7 @@ def _find_freedom(observation: Observation, sums: list[str]) -> str | None:
 
 
 class _Watch(TorchDispatchMode):
-    """Within it, `sums` gets the name of every operator of _SUMS that is called."""
+    """Within this context, `sums` records every operator of _SUMS that is called."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ SECONDS = 30.0  # counted (reference/work.py), for a call
 class Simulator:
     """Calls wrappers on the tile simulator, for `target`, or with exact IEEE dots for None.
 
-    `seconds` are allowed for each call, counted.
+    A call may take `seconds`, counted.
     """
 
     name = SIMULATOR
@@ -37,7 +37,7 @@ class Simulator:
         self._run = runner
 
     def place(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
-        """The operand's own tensor."""
+        """Return the operand's own tensor."""
         return operand.tensor
 
     def call(
@@ -45,8 +45,8 @@ class Simulator:
     ) -> Run:
         """Call the wrapper.
 
-        The first call is traced where the kernel has a mirror or the observation's `trace` is a
-        list. Tuners make trial runs in the first of several calls, as they do in a program.
+        The first call is traced if the kernel has a mirror or the observation's `trace` is a list.
+        Tuners make trial runs in the first of several calls, as they do in a program.
         """
         own = case is observation.case
         trace: list[Any] | None = None
@@ -58,9 +58,9 @@ class Simulator:
         results = label_results(observation)
 
         def launch(*arguments: torch.Tensor) -> object:
-            given = dict(zip(tensors, arguments, strict=True))
+            operands = dict(zip(tensors, arguments, strict=True))
             with multiprocessors(case.sms) as asked:
-                result = observation.kernel.call(case, given, len(results))
+                result = observation.kernel.call(case, operands, len(results))
             observation.asked_sms |= len(asked) > 0
             return result
 
@@ -82,5 +82,5 @@ class Simulator:
         )
 
     def find_changes(self, operand: AllocatedOperand) -> list[Touched]:
-        """What calls changed of an operand."""
+        """Return what calls changed of an operand."""
         return find_changes(operand)

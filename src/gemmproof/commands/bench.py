@@ -1,4 +1,4 @@
-"""`gemmproof bench`: kernels on this machine's GPU beside a peer, in one table."""
+"""`gemmproof bench`: kernels on this machine's GPU compared with a peer, in one table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gemmproof.worker.supervisor import watch
 
 
 def run(options: argparse.Namespace) -> int:
-    """Time the targets in a worker, print the table, write what was asked for."""
+    """Time the targets in a worker, print the table, write the requested reports."""
     if problem := unwritable(options, ("json", "svg")) or undrawable(options, "bench"):
         return refuse(options, problem)
     report = measure(options)
@@ -41,24 +41,24 @@ def run(options: argparse.Namespace) -> int:
         return report
     from gemmproof.bench.text import lines
 
-    def draw_svg(place: Path) -> None:
+    def draw_svg(path: Path) -> None:
         from gemmproof.bench.plot import draw
 
-        draw(report, place)
+        draw(report, path)
 
     code = EXIT["fail" if any(row.verdict == WRONG for row in report.rows) else "pass"]
     return answer(options, code, lines(report), {"json": make_writer(report), "svg": draw_svg})
 
 
 def make_writer(report: BenchReport) -> Writer:
-    """What writes it as JSON."""
+    """Return a function that writes the report as JSON."""
     return partial(write_json, data=report.to_dict(), indent=1)
 
 
 def measure(options: argparse.Namespace) -> BenchReport | int:
-    """What a worker measured; or the exit code, where one line has said why there is nothing.
+    """Return a worker's measurements, or the exit code after one line on why there are none.
 
-    The JSON is written after each row: a run that is cut short leaves what it measured.
+    The JSON is written after each row: an interrupted run leaves what it measured.
     """
     try:
         request = request_of(options)
@@ -69,15 +69,15 @@ def measure(options: argparse.Namespace) -> BenchReport | int:
 
         def listen(event: dict[str, Any]) -> None:
             listener(event)
-            if event["event"] == "ready":  # of a worker that was started again, too
+            if event["event"] == "ready":  # also of a worker that was restarted
                 rows.clear()
             if event["event"] == "timed":
                 rows.append(TimedRow.from_dict(event["row"]))
-                # where that fails, it is said of the whole report
+                # a failure is reported when the whole report is written
                 if options.json not in (None, STDOUT):
                     replace_file(options.json, make_writer(BenchReport({}, (), tuple(rows))))
 
-        # what takes long is told by signs of life; all shapes together may take hours
+        # heartbeats show progress; all shapes together may take hours
         try:
             worker = watch(request, replace(limits_of(options), total=math.inf), listen)
         except Interrupted:
@@ -89,7 +89,7 @@ def measure(options: argparse.Namespace) -> BenchReport | int:
 
 
 def request_of(options: argparse.Namespace) -> Request:
-    """What the worker is asked. Raises TargetError or ValueError, in one line."""
+    """Return the worker's request. Raises TargetError or ValueError, in one line."""
     try:
         problems = read_problems(options.shapes)
     except ValueError as mistake:
@@ -119,7 +119,7 @@ def request_of(options: argparse.Namespace) -> Request:
 
 
 def _read_peer(text: str | None) -> str | dict[str, Any] | None:
-    """A target with its name, or the name of a peer of torch's."""
+    """Return a target with its name, or the name of a peer of torch's."""
     if text is None:
         return None
     if ":" in text:
@@ -132,7 +132,7 @@ def _read_peer(text: str | None) -> str | dict[str, Any] | None:
 
 
 def _name(targets: list[Target]) -> list[str]:
-    """The name of each function; TARGET itself where two functions have the same."""
+    """Return the name of each function; TARGET itself if two functions have the same name."""
     count = Counter(target.name for target in targets)
     return [t.name if count[t.name] == 1 else str(t) for t in targets]
 
@@ -140,7 +140,7 @@ def _name(targets: list[Target]) -> list[str]:
 def _without_report(
     options: argparse.Namespace, worker: WorkerExit, name: str, rows: Iterable[TimedRow]
 ) -> int:
-    """What was measured before the worker failed or died, and one line on why it did."""
+    """Print the measurements before the worker failed or died, and one line on the reason."""
     if "internal" in worker.events:
         show_end(options, worker.output)
     _show_rows(options, rows)
@@ -153,7 +153,7 @@ def _without_report(
 
 
 def _show_rows(options: argparse.Namespace, rows: Iterable[TimedRow]) -> None:
-    if made := tuple(rows):
+    if measured := tuple(rows):
         from gemmproof.bench.text import tabulate
 
-        deliver(options, tabulate(made))
+        deliver(options, tabulate(measured))

@@ -35,8 +35,8 @@ from gemmproof.worker.supervisor import Limits, open_pool, preload
 class Checks:
     """The checks of one kernel, `jobs` at a time.
 
-    `known` are the reports by contracts of one format. What a format draws does not depend on the
-    others, so a report stays true where others are added or given up.
+    `known` are the reports by contracts of one format. A format's cases do not depend on the other
+    formats, so a report stays valid if others are added or dropped.
     """
 
     request: Request
@@ -48,13 +48,13 @@ class Checks:
     def check(
         self, contract: Contract, title: str, kept: Collection[str] = ()
     ) -> dict[str, Report]:
-        """The report of each format of a contract; the first one is tried beyond it, too.
+        """Return the report of each format of a contract; the first one is tried beyond it, too.
 
-        Where a format of `kept` fails, which kept a narrower contract, those that have not begun
-        are left out: they would fail too, for what they have in common.
+        If a format of `kept`, which kept a narrower contract, fails, formats not yet begun are
+        skipped: they would fail too, for what they have in common.
         """
         asked = {name: replace(contract, formats=(name,)) for name in contract.formats}
-        new = [name for name, one in asked.items() if one not in self.known]
+        new = [name for name, narrow in asked.items() if narrow not in self.known]
         stop = threading.Event()
         shown = progress(title, self.quiet, len(new), "formats")
         with shown as course, open_pool(self.jobs) as pool:
@@ -70,11 +70,11 @@ class Checks:
                     stop.set()
 
             list(pool.map(judge_one, new))
-        return {name: self.known[one] for name, one in asked.items() if one in self.known}
+        return {name: self.known[narrow] for name, narrow in asked.items() if narrow in self.known}
 
 
 def merge(reports: dict[str, Report]) -> Report:
-    """One report of those of each format; what lies beyond the first one, other formats aside."""
+    """Return one report for all formats; limits are the first format's, without other formats."""
     first = next(iter(reports.values()))
     gravest = min(reports.values(), key=lambda report: GRAVEST_FIRST.index(report.verdict))
     return replace(
@@ -91,27 +91,27 @@ def merge(reports: dict[str, Report]) -> Report:
 
 
 def _merge_properties(results: Iterable[PropertyResult]) -> tuple[PropertyResult, ...]:
-    found: dict[str, PropertyResult] = {}
-    for one in results:
-        other = found.setdefault(one.label, one)
-        if other is not one:
+    merged: dict[str, PropertyResult] = {}
+    for result in results:
+        other = merged.setdefault(result.label, result)
+        if other is not result:
             status = next(
                 s
                 for s in ("fail", "expected", "pass", "not run")
-                if s in (one.status, other.status)
+                if s in (result.status, other.status)
             )
-            ratio = max((r.ratio for r in (one, other) if r.ratio is not None), default=None)
-            examples = one.examples + other.examples
-            found[one.label] = replace(one, status=status, ratio=ratio, examples=examples)
-    return tuple(found.values())
+            ratio = max((r.ratio for r in (result, other) if r.ratio is not None), default=None)
+            examples = result.examples + other.examples
+            merged[result.label] = replace(result, status=status, ratio=ratio, examples=examples)
+    return tuple(merged.values())
 
 
 def _merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Each fault once, at its simplest case, root causes first."""
-    found: dict[Any, Finding] = {}
-    for one in sorted(findings, key=lambda f: (f.cause is not None, f.case.rank)):
-        found.setdefault(one.key, one)
-    return tuple(found.values())
+    """Return each fault once, at its simplest case, root causes first."""
+    merged: dict[Any, Finding] = {}
+    for finding in sorted(findings, key=lambda f: (f.cause is not None, f.case.rank)):
+        merged.setdefault(finding.key, finding)
+    return tuple(merged.values())
 
 
 # -- check ---------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ SHOWN_PRINTS = 40  # lines of what a kernel prints for a single case
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judge the target, write the reports that were asked for, print the answer.
+    """Judge the target, write the requested reports, print the answer.
 
     With --watch, again after each change.
     """
@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
         target = parse(options.target)
     except (TargetError, ValueError):
         return judge_now()()
-    # a worker of its own for each judgement, which begins with the engine imported
+    # a separate worker for each judgement, which starts with the engine imported
     with preload(limits=limits_of(options)) if options.device == "cpu" else nullcontext():
         why = keep_judging(target, judge_now, options.quiet)
     say(f"gemmproof check: --watch: {why}")
@@ -144,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def prepare(options: argparse.Namespace) -> Callable[[], int]:
-    """Judge the target; what gives the answer, writes the reports and has the exit code."""
+    """Judge the target; return a function that answers, writes the reports and returns the code."""
     if problem := forms.find_mistake(options):
         return partial(_answer, options, make_error(options.target, problem), write=False)
     try:
@@ -160,10 +160,10 @@ def prepare(options: argparse.Namespace) -> Callable[[], int]:
         store = find_store(options.kept, request)
         report, worker = judge_kept(request, limits_of(options), store, listener)
     report = replace(note_kept(report, worker), target=options.target)
-    # A single case is looked at closely; our own mistake needs its traceback.
-    said = options.case or "internal" in worker.events
+    # Output matters for a single case; an internal error needs its traceback.
+    shows_output = options.case or "internal" in worker.events
     printed = worker.events.get("printed", {"lines": []})["lines"]
-    output = worker.output if said else ""
+    output = worker.output if shows_output else ""
     return partial(_answer, options, report, output=output, printed=printed)
 
 
@@ -172,7 +172,7 @@ def _refuse_file(file: str) -> Report:
 
 
 def request_of(options: argparse.Namespace) -> Request:
-    """What the worker is asked. Raises TargetError or ValueError, in one line."""
+    """Return the worker's request. Raises TargetError or ValueError, in one line."""
     case = None if options.case is None else Case.from_json(options.case)
     target = parse(options.target)
     calling = calling_of(options, target.name)
@@ -196,14 +196,14 @@ def request_of(options: argparse.Namespace) -> Request:
 
 
 def calling_of(options: argparse.Namespace, name: str) -> Calling:
-    """How the wrapper is called. Raises ValueError, in one line, for what makes no kernel."""
+    """Return how to call the wrapper. Raises ValueError, in one line, for options of no kernel."""
     calling = Calling(options.call, tuple(options.operand), options.spec)
     calling.state(name)
     return calling
 
 
 def contract_of(options: argparse.Namespace, target: Target, case: Case | None = None) -> Contract:
-    """The contract that the options state; a case alone widens it to the least that admits it."""
+    """Return the contract of the options; a single case widens it to the least that admits it."""
     formats = tuple(dict.fromkeys(options.dtype or [case.dtype if case else "fp16"]))
     batched = options.batched or target.name == "bmm"
     if case and case.dtype not in formats:
@@ -232,8 +232,8 @@ def contract_of(options: argparse.Namespace, target: Target, case: Case | None =
 
 
 def widen_to(contract: Contract, case: Case) -> Contract:
-    """The contract with what a case needs beyond it: empty sides, its layouts, offsets."""
-    huge = contract.huge or case.is_sampled or any(place in HUGE for _, place in case.layouts)
+    """Return the contract widened by what a case needs: empty sides, its layouts, offsets."""
+    huge = contract.huge or case.is_sampled or any(layout in HUGE for _, layout in case.layouts)
     layouts = ANY if case.layouts else contract.layouts
     sides: dict[str, Any] = {
         axis: f"{min(n, contract.sizes(axis).low)}.."
@@ -245,29 +245,29 @@ def widen_to(contract: Contract, case: Case) -> Contract:
 
 
 def reproduce_line(options: argparse.Namespace, case: Case) -> str:
-    """A command that judges this case alone; it can be pasted into a shell."""
-    words = ["gemmproof", "check", options.target]
+    """Return a command that judges this case alone; it can be pasted into a shell."""
+    argv = ["gemmproof", "check", options.target]
     if options.sizes:
-        words += ["--sizes", ",".join(f"{axis}={sizes}" for axis, sizes in options.sizes.items())]
+        argv += ["--sizes", ",".join(f"{axis}={sizes}" for axis, sizes in options.sizes.items())]
     for name in ("where", "layouts", "accumulator", "out_dtype"):
         if getattr(options, name) not in (None, "contiguous", "fp32"):
-            words += [f"--{name.replace('_', '-')}", getattr(options, name)]
-    words += calling_of(options, "kernel").words()
+            argv += [f"--{name.replace('_', '-')}", getattr(options, name)]
+    argv += calling_of(options, "kernel").words()
     for flag in ("huge", "batched", "any_order", "batch_invariant", "tensor_cores"):
-        words += [f"--{flag.replace('_', '-')}"] * getattr(options, flag)
+        argv += [f"--{flag.replace('_', '-')}"] * getattr(options, flag)
     if options.spills is not None:
-        words += ["--spills", str(options.spills)]
+        argv += ["--spills", str(options.spills)]
     if options.fits:
-        words += ["--fits", ",".join(dict.fromkeys(options.fits))]
+        argv += ["--fits", ",".join(dict.fromkeys(options.fits))]
     if options.gpu:
-        words += ["--target", options.gpu]
+        argv += ["--target", options.gpu]
     if options.device != "cpu":
-        words += ["--device", options.device]
-    return write_command([*words, "--case", case.to_json()])
+        argv += ["--device", options.device]
+    return write_command([*argv, "--case", case.to_json()])
 
 
 def _hint(report: Report) -> list[Line]:
-    """Where more is said of the first finding, for a person who reads this now."""
+    """Return a line on the help page of the first finding, if stdout is a terminal."""
     if not report.findings or not sys.stdout.isatty():
         return []
     return [(f"gemmproof explain {clean(report.findings[0].property)} says more", "dim")]
@@ -286,11 +286,11 @@ def _answer(
 
     by_target: dict[str, Reproduce] = {report.target: reproduce}
     reports: dict[str, Writer] = {
-        "json": lambda place: write_json(place, document(report, reproduce)),
+        "json": lambda path: write_json(path, document(report, reproduce)),
         **forms.list_forms([report], by_target),
     }
-    said = [(f"  | {clean(line)}", "") for line in output.splitlines()[-10:]]
-    head = [("the last output of the worker:", ""), *said, ("", "")] if said else []
+    text = [(f"  | {clean(line)}", "") for line in output.splitlines()[-10:]]
+    head = [("the last output of the worker:", ""), *text, ("", "")] if text else []
     if printed:
         head += [("the kernel printed:", "")]
         head += [(f"  | {clean(line)}", "") for line in printed[:SHOWN_PRINTS]]
@@ -298,12 +298,12 @@ def _answer(
             head.append((f"  and {len(printed) - SHOWN_PRINTS} lines more", ""))
         head.append(("", ""))
     code, written = EXIT[report.verdict], reports if write else {}
-    told = (options, [report], by_target)
+    context = (options, [report], by_target)
     if report.verdict == "error":
         why = (clean(f"gemmproof check: {report.note}"), "")
-        said = [*head, why, *more, *forms.list_notes(*told)]
-        code = answer(options, code, said, written, to_stderr=True)
+        text = [*head, why, *more, *forms.list_notes(*context)]
+        code = answer(options, code, text, written, to_stderr=True)
     else:
-        found = [*lines(report, reproduce), *note_unpredicted(options.gpu), *_hint(report)]
-        code = answer(options, code, [*head, *found, *forms.list_notes(*told)], written)
-    return forms.summarise(code, report.verdict, *told)
+        body = [*lines(report, reproduce), *note_unpredicted(options.gpu), *_hint(report)]
+        code = answer(options, code, [*head, *body, *forms.list_notes(*context)], written)
+    return forms.summarise(code, report.verdict, *context)

@@ -1,4 +1,4 @@
-"""`gemmproof completion`: a script by which a shell completes commands, options and values."""
+"""`gemmproof completion`: a script with which a shell completes commands, options and values."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from gemmproof.report.record import EXIT
 from gemmproof.spelling import NamesOnly
 from gemmproof.terminal import say, write_all
 
-# what is completed by its place in the usage
+# the metavars whose values are completed as paths
 _FILES, _FOLDERS = ("FILE", "TARGET", "TABLE"), ("DIR",)
 _WORDS = "TARGET|PROPERTY"
-_FUNCTION = "_gemmproof_words_and_files"  # shtab takes the names of such as have files to have some
+_FUNCTION = (
+    "_gemmproof_words_and_files"  # shtab treats names that contain "files" as file functions
+)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script for the shell that is named."""
+    """Print the script for the given shell."""
     script = write_script(options.shell)
     if why := write_all(sys.stdout, script):
         say(f"gemmproof completion: stdout: got {why!r}, expected a place for the answer")
@@ -27,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def write_script(shell: str) -> str:
-    """The script, from the options themselves."""
+    """Return the script, generated from the options themselves."""
     import shtab
 
     from gemmproof.cli import parser
@@ -58,12 +60,12 @@ def _list_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _write_function(shell: str) -> str:
-    """What completes a file, or the name of a property or a fault."""
+    """Return the shell function that completes a file, or the name of a property or a fault."""
     from gemmproof.properties.help.pages import FAULT_PAGES, PAGES
 
-    words = " ".join([*PAGES, *FAULT_PAGES])
-    bash = f'compgen -f -- "$1"\n  compgen -W "{words}" -- "$1"'
-    zsh = f"_alternative 'files:file:_files' 'words:word:({words})'"
+    names = " ".join([*PAGES, *FAULT_PAGES])
+    bash = f'compgen -f -- "$1"\n  compgen -W "{names}" -- "$1"'
+    zsh = f"_alternative 'files:file:_files' 'words:word:({names})'"
     body = {"bash": bash, "zsh": zsh}.get(shell)
     return f"{_FUNCTION}() {{\n  {body}\n}}\n" if body else ""
 

@@ -1,4 +1,4 @@
-"""`gemmproof contract`: the widest contract that a kernel keeps, in the words of a conftest.py."""
+"""`gemmproof contract`: the widest contract that a kernel keeps, as a conftest.py writes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TILE = Survey().tiles[0][0]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Widen the stated contract while the kernel keeps it; print it and its limits."""
+    """Widen the declared contract while the kernel keeps it; print it and its limits."""
     try:
         contract = contract_of(options, parse(options.target))
         request = request_of(options)
@@ -38,14 +38,14 @@ def run(options: argparse.Namespace) -> int:
         checks = Checks(request, limits, jobs, options.quiet)
         contract, report = _find_widest(contract, checks)
     if report.verdict != "pass":
-        said = lines(report, lambda case: reproduce_line(options, case))
-        return answer(options, EXIT[report.verdict], said)
-    said = [(f"Contract({write_contract(contract)})", STYLES["pass"]), *list_limits(report)]
-    return answer(options, EXIT["pass"], said)
+        text = lines(report, lambda case: reproduce_line(options, case))
+        return answer(options, EXIT[report.verdict], text)
+    text = [(f"Contract({write_contract(contract)})", STYLES["pass"]), *list_limits(report)]
+    return answer(options, EXIT["pass"], text)
 
 
 def _find_widest(contract: Contract, checks: Checks) -> tuple[Contract, Report]:
-    """The widest contract that is kept, with the limits beyond it; the stated one if it fails."""
+    """Return the widest kept contract, with the limits beyond it; the declared one if it fails."""
     report = merge(_check(contract, checks))
     broken: dict[str, Limit] = {}
     while _holds(report):
@@ -63,12 +63,12 @@ def _find_widest(contract: Contract, checks: Checks) -> tuple[Contract, Report]:
 
 
 def _check(contract: Contract, checks: Checks, kept: Collection[str] = ()) -> dict[str, Report]:
-    """The reports on a contract, by format; says on stderr what became of it."""
-    began, words = time.monotonic(), f"Contract({write_contract(contract)})"
-    tried = checks.check(contract, f"{checks.request.name} as {words}", kept)
+    """Return the reports on a contract, by format; print the outcome on stderr."""
+    began, text = time.monotonic(), f"Contract({write_contract(contract)})"
+    tried = checks.check(contract, f"{checks.request.name} as {text}", kept)
     failed = [f"{report.verdict} at {name}" for name, report in tried.items() if not _holds(report)]
     how = ", ".join(failed) or "kept"
-    say(f"{words}: {how} ({time.monotonic() - began:.1f} s)")
+    say(f"{text}: {how} ({time.monotonic() - began:.1f} s)")
     return tried
 
 
@@ -77,7 +77,7 @@ def _holds(report: Report) -> bool:
 
 
 def _widen(contract: Contract, held: set[str]) -> Contract:
-    """The contract with every step promised that held."""
+    """Return the contract with every step added that held."""
     for step in list_beyond(contract, TILE):
         if step.name in held:
             formats = dict.fromkeys((*contract.formats, *step.words.get("formats", ())))
@@ -88,33 +88,33 @@ def _widen(contract: Contract, held: set[str]) -> Contract:
 def _find_broken(
     contract: Contract, held: set[str], reports: dict[str, Report]
 ) -> dict[str, Limit]:
-    """The step to give up, for each finding: one without which its case is not admitted.
+    """Return the step to drop, for each finding: one without which its case is not admitted.
 
-    Where a case needs several, views are given up first, then formats, then sizes: any of them may
-    be what the kernel does not take. Where no finding tells, the format is given up that was not
-    kept, or all steps if it is one of those stated.
+    If a case needs several, views are dropped first, then formats, then sizes: any of them may
+    be what the kernel does not support. If no finding decides, the format that failed is dropped,
+    or all steps if it is one of the declared formats.
     """
-    found: dict[str, Limit] = {}
+    broken: dict[str, Limit] = {}
     steps = [step for step in list_beyond(contract, TILE) if step.name in held]
     steps.sort(key=lambda step: ("layouts" not in step.words, "formats" not in step.words))
     for dtype, report in reports.items():
-        blamed: dict[str, Limit] = {}
+        causes: dict[str, Limit] = {}
         for finding in report.findings:
             for step in steps:
                 if not _admits(_widen(contract, held - {step.name}), finding.case):
                     more = ("limit", finding.message, finding.case)
-                    blamed.setdefault(step.name, Limit(step.name, step.option, *more))
+                    causes.setdefault(step.name, Limit(step.name, step.option, *more))
                     break
-        if not blamed and not _holds(report):
+        if not causes and not _holds(report):
             why = report.note or "a contract of several such steps is not kept"
             names = held & {dtype} or held
-            blamed = {name: Limit(name, "", "not tried", why) for name in sorted(names)}
-        for name, limit in blamed.items():
-            found.setdefault(name, limit)
-    return found
+            causes = {name: Limit(name, "", "not tried", why) for name in sorted(names)}
+        for name, limit in causes.items():
+            broken.setdefault(name, limit)
+    return broken
 
 
 def _admits(contract: Contract, case: Case) -> bool:
-    # b^T a^T is made of transposed views where the contract admits any, and of copies elsewhere
+    # b^T a^T uses transposed views if the contract admits any, else copies
     turned = case.compare == "transposed" and contract.layouts != ANY
     return is_admitted(case, contract) and not turned

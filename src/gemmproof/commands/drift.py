@@ -17,7 +17,7 @@ from gemmproof.worker.supervisor import watch
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure the target in a worker, print the answer, write what was asked for."""
+    """Measure the target in a worker, print the answer, write the requested reports."""
     problem = (
         unwritable(options, ("json", "svg")) or undrawable(options) or _refuse_unmodelled(options)
     )
@@ -38,17 +38,17 @@ def run(options: argparse.Namespace) -> int:
         verdict = "incomplete" if report.verdict == "pass" else report.verdict
         report = replace(report, verdict=verdict, note=note)
     from gemmproof.drift.plot import draw
-    from gemmproof.drift.text import lines  # brings numpy, which bad usage needs not
+    from gemmproof.drift.text import lines  # imports numpy, which bad usage does not need
 
     written: dict[str, Writer] = {
-        "json": lambda place: write_json(place, report.to_dict()),
-        "svg": lambda place: draw(report, place),
+        "json": lambda path: write_json(path, report.to_dict()),
+        "svg": lambda path: draw(report, path),
     }
     return answer(options, EXIT[report.verdict], lines(report), written)
 
 
 def _refuse_unmodelled(options: argparse.Namespace) -> str | None:
-    """One line on a target whose bits nothing predicts."""
+    """Return one line on a target whose bits have no model, or None."""
     if options.gpu not in UNMODELLED:
         return None
     known = " ".join(TARGETS)
@@ -59,7 +59,7 @@ def _refuse_unmodelled(options: argparse.Namespace) -> str | None:
 
 
 def request_of(options: argparse.Namespace) -> Request:
-    """What the worker is asked. Raises TargetError, in one line."""
+    """Return the worker's request. Raises TargetError, in one line."""
     target = parse(options.target)
     return Request(
         ask="drift",
@@ -75,12 +75,12 @@ def request_of(options: argparse.Namespace) -> Request:
 
 
 def _without_report(options: argparse.Namespace, worker: WorkerExit, name: str) -> int:
-    """What can be said of a worker that made none: an error, or how the target died."""
+    """Answer for a worker without a report: an error, or how the target died."""
     if "internal" in worker.events:
         show_end(options, worker.output)
     if failure := worker.explain_failure(name):
         return refuse(options, failure)
     died = f"{worker.where or name}: got {worker.how}, expected a product"
     code = EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "fail"]
-    said = clean(f"{name} at {worker.events['case']['case']}: {died}")
-    return answer(options, code, [(said, STYLES["fail"])])
+    text = clean(f"{name} at {worker.events['case']['case']}: {died}")
+    return answer(options, code, [(text, STYLES["fail"])])

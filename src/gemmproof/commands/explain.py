@@ -1,4 +1,4 @@
-"""`gemmproof explain`: what a kernel reads and writes, in closed form; or what a property means."""
+"""`gemmproof explain`: a kernel's reads and writes, in closed form; or the page on a property."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gemmproof.worker.supervisor import watch
 
 
 def run(options: argparse.Namespace) -> int:
-    """Follow the target in a worker, print the address map, write what was asked for.
+    """Follow the target in a worker, print the address map, write the requested reports.
 
     A word that is no target is the name of a property or of a fault: its page is printed.
     """
@@ -48,29 +48,29 @@ def run(options: argparse.Namespace) -> int:
 
     explanation = AddressMap.from_dict(worker.events["explained"]["explanation"])
     known = list_lines(explanation)
-    written: dict[str, Writer] = {"json": lambda place: write_json(place, explanation.to_dict())}
+    written: dict[str, Writer] = {"json": lambda path: write_json(path, explanation.to_dict())}
     if not known:
-        reasons = [*explanation.open, *(one.failed for one in explanation.kernels if one.failed)]
+        reasons = [*explanation.open, *(k.failed for k in explanation.kernels if k.failed)]
         why = "; ".join(dict.fromkeys(reasons)) or "the wrapper launches no Triton kernel"
-        said = f"gemmproof explain: {request.name}: nothing could be followed: {why}"
+        text = f"gemmproof explain: {request.name}: nothing could be followed: {why}"
         style = STYLES["incomplete"]
-        return answer(options, EXIT["incomplete"], [(clean(said), style)], written, to_stderr=True)
+        return answer(options, EXIT["incomplete"], [(clean(text), style)], written, to_stderr=True)
     if options.line is not None and options.line not in known:
         there = " ".join(map(str, known))
-        said = f"--line: got {options.line}, expected a line that loads or stores: {there}"
-        return refuse(options, said)
+        text = f"--line: got {options.line}, expected a line that loads or stores: {there}"
+        return refuse(options, text)
 
-    def draw_svg(place: Path) -> None:
+    def draw_svg(path: Path) -> None:
         from gemmproof.explain.plot import draw
 
-        draw(worker.events["explained"]["picture"], place)
+        draw(worker.events["explained"]["picture"], path)
 
     written["svg"] = draw_svg
     return answer(options, EXIT["pass"], lines(explanation, options.line), written)
 
 
 def is_word(text: str) -> bool:
-    """Whether it names a property or a fault: a target has a place, and a colon or a dot."""
+    """Return whether it names a property or a fault: a target has a path, and a colon or a dot."""
     return not set(":./") & set(text)
 
 
@@ -91,16 +91,16 @@ def _explain_word(options: argparse.Namespace) -> int:
         expected = f"one of: {' '.join(names)}" + ("" if pages else ", a fault or a TARGET")
         return refuse(options, f"property: got {options.target!r}, expected {expected}{close}")
     (page,) = pages
-    written: dict[str, Writer] = {"json": lambda place: write_json(place, asdict(page))}
+    written: dict[str, Writer] = {"json": lambda path: write_json(path, asdict(page))}
     return answer(options, EXIT["pass"], page_lines(page), written)
 
 
 def _without_answer(options: argparse.Namespace, worker: WorkerExit, name: str) -> int:
-    """What can be said of a worker that gave none: an error, or how the target died."""
+    """Answer for a worker without an explanation: an error, or how the target died."""
     if "internal" in worker.events:
         show_end(options, worker.output)
     if failure := worker.explain_failure(name):
         return refuse(options, failure)
-    said = f"gemmproof explain: {worker.where or name}: got {worker.how}, expected an address map"
+    text = f"gemmproof explain: {worker.where or name}: got {worker.how}, expected an address map"
     code = EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "error"]
-    return answer(options, code, [(clean(said), STYLES["fail"])], to_stderr=True)
+    return answer(options, code, [(clean(text), STYLES["fail"])], to_stderr=True)

@@ -1,4 +1,4 @@
-"""`gemmproof init`: the two files by which pytest judges a kernel, written for the one named."""
+"""`gemmproof init`: the two files with which pytest judges a kernel, written for a target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gemmproof.suite import *  # noqa: E402, F403
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the files, or print what to add to a conftest.py that is there; say which."""
+    """Write the files, or print what to add to an existing conftest.py; report which."""
     try:
         target = parse(options.target)
         folder = _folder(options.directory)
@@ -42,13 +42,13 @@ def run(options: argparse.Namespace) -> int:
         calling = calling_of(options, target.name)
         _require_loads(target, contract, calling)
         text = conftest_text(target, contract, folder, calling)
-        said = _write(target, text, folder, options.force)
+        output = _write(target, text, folder, options.force)
     except (TargetError, ValueError) as mistake:
         return refuse(options, str(mistake))
     except OSError as problem:
         return refuse(options, f"{problem.filename}: {problem.strerror}, expected to read it")
     return answer(
-        options, EXIT["pass"], [(clean(line), "") for line in "\n".join(said).split("\n")]
+        options, EXIT["pass"], [(clean(line), "") for line in "\n".join(output).split("\n")]
     )
 
 
@@ -60,7 +60,7 @@ def _folder(name: str) -> Path:
 
 
 def _require_plain(target: Target, folder: Path) -> None:
-    """Raise TargetError for what no import statement can name, or what would be overwritten."""
+    """Raise TargetError for a name that cannot be imported, or a file to be overwritten."""
     parts = target.function.split(".") + ([] if target.is_file else target.place.split("."))
     for part in filter(keyword.iskeyword, parts):
         raise TargetError(f"target: got {part!r}, a word of Python's, expected a name")
@@ -73,7 +73,7 @@ def _require_plain(target: Target, folder: Path) -> None:
 
 
 def _require_loads(target: Target, contract: Contract, calling: Calling) -> None:
-    """Load the target in a worker, as check does. Raises TargetError where that fails."""
+    """Load the target in a worker, as check does. Raises TargetError if that fails."""
     request = Request(
         ask="load",
         name=target.name,
@@ -86,28 +86,28 @@ def _require_loads(target: Target, contract: Contract, calling: Calling) -> None
 
 
 def _write(target: Target, text: str, folder: Path, force: bool) -> list[str]:
-    """Write what can be written. Raises ValueError, before any writing, for a file in the way."""
+    """Write the files that can be. Raises ValueError, before any writing, for a file in the way."""
     conftest, tests = folder / CONFTEST, folder / TESTS
     if not force and os.path.lexists(tests) and not _holds(tests, TESTS_TEXT):
         raise ValueError(f"{tests}: got a file that is there, expected none, or --force")
-    said = [f"wrote {tests}"]
+    output = [f"wrote {tests}"]
     _put(tests, TESTS_TEXT)
     if force or not os.path.lexists(conftest):
         _put(conftest, text)
-        said = [f"wrote {conftest}", *said]
+        output = [f"wrote {conftest}", *output]
     elif _holds(conftest, text):
-        said.append(f"{conftest} registers {target.name} already")
+        output.append(f"{conftest} registers {target.name} already")
     else:
         there = HOOK.encode() in conftest.read_bytes()
         how = f"add to its {HOOK}()" if there else "add"
-        said += [f"{conftest} is there and was left as it is; {how}:", ""]
-        said += text.strip("\n").splitlines()[2:]  # without the docstring
-    return said
+        output += [f"{conftest} is there and was left as it is; {how}:", ""]
+        output += text.strip("\n").splitlines()[2:]  # without the docstring
+    return output
 
 
 def _put(path: Path, text: str) -> None:
-    def write(place: Path) -> None:
-        place.write_text(text, encoding="utf-8")
+    def write(file: Path) -> None:
+        file.write_text(text, encoding="utf-8")
 
     if why := find_obstacle(str(path)) or replace_file(str(path), write):
         raise ValueError(f"{path}: {why}, expected a file that can be written")
@@ -118,22 +118,22 @@ def _holds(path: Path, text: str) -> bool:
 
 
 def conftest_text(target: Target, contract: Contract, folder: Path, calling: Calling) -> str:
-    """A conftest.py for `folder` that registers the target; literals are quoted by `repr`."""
+    """Return a conftest.py for `folder` that registers the target; `repr` quotes its literals."""
     root, module = find_import(target)
     first, _, rest = target.function.partition(".")
     if module is None:
         path = _relative(Path(target.place).resolve(), folder)
-        bring = [
+        imports = [
             "    from gemmproof.target import load_file",
             "",
             f"    kernels = load_file({path})",
         ]
         function = f"kernels.{target.function}"
     else:
-        # a wrapper may bear the name of a class that is imported next to it
+        # a wrapper may have the name of a class that is imported next to it
         known = "launch" if first in ("Contract", "KernelUnderTest") else first
         renamed = "" if known == first else f" as {known}"
-        bring = [f"    from {module} import {first}{renamed}"]
+        imports = [f"    from {module} import {first}{renamed}"]
         function = f"{known}.{rest}" if rest else known
     head = ['"""Registers the kernels that gemmproof judges."""', ""]
     head += ["import sys"] * (root is not None)
@@ -150,7 +150,7 @@ def conftest_text(target: Target, contract: Contract, folder: Path, calling: Cal
             *["    import numpy as np"] * ("np." in (calling.spec or "")),
             *["    import torch"] * ("torch." in (calling.call or "")),
             f"    from gemmproof import {', '.join(_list_names(calling))}",
-            *bring,
+            *imports,
             "",
             f"    contract = Contract({write_contract(contract)})",
             *_write_kernel(target, function, calling),
@@ -166,7 +166,7 @@ def _list_names(calling: Calling) -> list[str]:
 
 
 def _write_kernel(target: Target, function: str, calling: Calling) -> list[str]:
-    """The lines that return the kernel, called as --call says."""
+    """Return the lines that return the kernel, called as in --call."""
     if calling.is_plain:
         return [f'    return [KernelUnderTest("{target.name}", {function}, contract)]']
     operands = calling.read()
@@ -174,8 +174,8 @@ def _write_kernel(target: Target, function: str, calling: Calling) -> list[str]:
     lines = [f"    {target.name} = {function}"] * renamed
     names = ("a", "b", *(n for n in operands if n not in ("a", "b")))
     launch = write_lambda("--call", calling.call, names) if calling.call else function
-    stated = (f'        "{name}": {x!r},'.replace("'", '"') for name, x in operands.items())
-    lines += ["    operands = {", *stated, "    }"]
+    entries = (f'        "{name}": {x!r},'.replace("'", '"') for name, x in operands.items())
+    lines += ["    operands = {", *entries, "    }"]
     read = (n for n in names if getattr(operands.get(n), "use", "") != "written")
     spec = "None" if calling.spec is None else write_lambda("--spec", calling.spec, read)
     return [
@@ -190,18 +190,18 @@ def _write_kernel(target: Target, function: str, calling: Calling) -> list[str]:
 
 
 def write_contract(contract: Contract) -> str:
-    """What the contract says beyond its defaults, and its formats, as keyword arguments."""
-    words, usual = contract.to_dict(), Contract().to_dict()
+    """Return the contract's formats and non-default fields, as keyword arguments."""
+    values, defaults = contract.to_dict(), Contract().to_dict()
     return ", ".join(
         # names, numbers and conditions have no quotes inside, reasons may
-        f"{name}={word!r}" if name == "expected" else f"{name}={word!r}".replace("'", '"')
-        for name, word in words.items()
-        if name == "formats" or word != usual[name]
+        f"{name}={value!r}" if name == "expected" else f"{name}={value!r}".replace("'", '"')
+        for name, value in values.items()
+        if name == "formats" or value != defaults[name]
     )
 
 
 def find_import(target: Target) -> tuple[Path | None, str | None]:
-    """The folder to import from (None: installed), and the module (None: load the file by path)."""
+    """Return the folder to import from (None: installed), and the module (None: load by path)."""
     if target.is_file:
         root, module = package_of(Path(target.place).resolve())
         plain = all(p.isidentifier() and not keyword.iskeyword(p) for p in module.split("."))
@@ -214,7 +214,7 @@ def find_import(target: Target) -> tuple[Path | None, str | None]:
 
 
 def is_taken(module: str, path: Path) -> bool:
-    """Does an import of that name find another module, now or once pytest has loaded ours?"""
+    """Return whether an import of the name finds another module, now or under pytest."""
     top = module.partition(".")[0]
     reserved = (*sys.stdlib_module_names, "__main__", "conftest", "test_gemm")
     if top in reserved:
@@ -222,12 +222,12 @@ def is_taken(module: str, path: Path) -> bool:
     spec = importlib.util.find_spec(top)
     if spec is None or spec.origin is None:
         return False
-    found = Path(spec.origin).resolve()
-    return found != path and found.parent not in path.parents
+    origin = Path(spec.origin).resolve()
+    return origin != path and origin.parent not in path.parents
 
 
 def _relative(path: Path, folder: Path) -> str:
-    """The expression that finds `path` from a file in `folder`, wherever both are moved to."""
+    """Return the expression that finds `path` from a file in `folder`, even if both are moved."""
     here = "Path(__file__).resolve().parent"
     steps = Path(os.path.relpath(path, folder.resolve())).parts
     for step in steps:

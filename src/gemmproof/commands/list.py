@@ -1,4 +1,4 @@
-"""`gemmproof list`: what there is to judge, to judge by and to judge for."""
+"""`gemmproof list`: the properties, kernels, targets, formats and suites, or a file's wrappers."""
 
 from __future__ import annotations
 
@@ -22,48 +22,50 @@ HOOK = b"pytest_gemm_kernels"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the lists, write them where that was asked for."""
+    """Print the lists, write them if requested."""
     if problem := unwritable(options, ("json",)):
         return refuse(options, problem)
     try:
         if options.file is not None:
-            found = find_wrappers(_require_file(options.file))
-            data: Any = [asdict(wrapper) for wrapper in found]
-            said = list_wrappers(options.file, found)
+            wrappers = find_wrappers(_require_file(options.file))
+            data: Any = [asdict(wrapper) for wrapper in wrappers]
+            text = list_wrappers(options.file, wrappers)
         else:
             data = _list_all(options)
-            said = _write_all(data)
+            text = _write_all(data)
     except ValueError as mistake:
         return refuse(options, str(mistake))
-    written: dict[str, Writer] = {"json": lambda place: write_json(place, data)}
-    return answer(options, EXIT["pass"], said, written)
+    written: dict[str, Writer] = {"json": lambda path: write_json(path, data)}
+    return answer(options, EXIT["pass"], text, written)
 
 
-def list_wrappers(file: str, found: list[Wrapper]) -> list[Line]:
-    """A line for each wrapper: the command that judges it, and what that lacks."""
-    if not found:
+def list_wrappers(file: str, wrappers: list[Wrapper]) -> list[Line]:
+    """Return a line for each wrapper: the command that judges it, and what that lacks."""
+    if not wrappers:
         return [(clean(f"{file}: no function that takes two tensors and launches a kernel"), "")]
-    said = []
-    for one in found:
-        line = write_command(["gemmproof", "check", f"{file}:{one.name}"])
-        takes = f"  # takes {', '.join(one.needs)} too: --operand, --spec" if one.needs else ""
-        unseen = "" if one.launches else "  # launches no kernel of this file"
-        said.append((line + clean(takes or unseen), ""))
-    return said
+    out = []
+    for wrapper in wrappers:
+        line = write_command(["gemmproof", "check", f"{file}:{wrapper.name}"])
+        takes = (
+            f"  # takes {', '.join(wrapper.needs)} too: --operand, --spec" if wrapper.needs else ""
+        )
+        unseen = "" if wrapper.launches else "  # launches no kernel of this file"
+        out.append((line + clean(takes or unseen), ""))
+    return out
 
 
 def find_only_wrapper(file: str) -> tuple[str, list[Line]]:
-    """The target that is the only wrapper in a file; the file and all in it where it is not.
+    """Return the target that is the only wrapper in a file; else the file and all its wrappers.
 
     Raises ValueError, in one line, for a file that cannot be read, or has none.
     """
-    found = find_wrappers(_require_file(file, "target"))
-    if not found:
+    wrappers = find_wrappers(_require_file(file, "target"))
+    if not wrappers:
         why = "which has no function that takes two tensors and launches a kernel"
         raise ValueError(f"target: got {file!r}, {why}, expected {TARGET_FORM}")
-    if len(found) == 1 and found[0].launches:
-        return f"{file}:{found[0].name}", []
-    return file, list_wrappers(file, found)
+    if len(wrappers) == 1 and wrappers[0].launches:
+        return f"{file}:{wrappers[0].name}", []
+    return file, list_wrappers(file, wrappers)
 
 
 def _require_file(name: str, label: str = "file") -> Path:
@@ -74,7 +76,7 @@ def _require_file(name: str, label: str = "file") -> Path:
 
 
 def _list_all(options: argparse.Namespace) -> dict[str, Any]:
-    """Everything as plain data. Raises ValueError for a conftest.py that cannot be loaded."""
+    """Return everything as plain data. Raises ValueError if conftest.py cannot be loaded."""
     from gemmproof.bench.problems import SUITES
     from gemmproof.properties.help.pages import CLAIMS
     from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
@@ -107,25 +109,25 @@ def _list_kernels(options: argparse.Namespace) -> list[dict[str, Any]]:
     worker = watch(Request(ask="list", conftest=options.conftest), limits_of(options))
     if failure := worker.explain_failure(options.conftest):
         raise ValueError(failure)
-    told = worker.events["kernels"]
+    registered = worker.events["kernels"]
     return [
-        {"name": name, "formats": formats, "device_only": name in told["alone"]}
-        for name, formats in zip(told["names"], told["formats"], strict=True)
+        {"name": name, "formats": formats, "device_only": name in registered["alone"]}
+        for name, formats in zip(registered["names"], registered["formats"], strict=True)
     ]
 
 
 def _write_all(data: Mapping[str, Any]) -> list[Line]:
     kernels = (
-        (one["name"], " ".join(one["formats"]) + " (on a GPU only)" * one["device_only"])
-        for one in data["kernels"]
+        (k["name"], " ".join(k["formats"]) + " (on a GPU only)" * k["device_only"])
+        for k in data["kernels"]
     )
     targets = (
-        (one["name"], one["card"] + " (its bits are not predicted)" * (not one["predicted"]))
-        for one in data["targets"]
+        (gpu["name"], gpu["card"] + " (its bits are not predicted)" * (not gpu["predicted"]))
+        for gpu in data["targets"]
     )
     formats = ((name, " ".join(names)) for name, names in data["formats"].items())
     suites = ((name, " ".join(sides)) for name, sides in data["suites"].items())
-    properties = ((one["name"], one["claim"]) for one in data["properties"])
+    properties = ((p["name"], p["claim"]) for p in data["properties"])
     none = f"{data['conftest']} registers none here; gemmproof init writes one"
     return [
         *_section("properties: gemmproof explain NAME", properties),
@@ -140,9 +142,9 @@ def _section(title: str, rows: Iterable[tuple[str, str]], none: str = "") -> Ite
     yield title, "bold"
     listed = [(clean(name), clean(text)) for name, text in rows]
     wide = max((len(name) for name, _ in listed), default=0)
-    room = max(40, shutil.get_terminal_size((100, 24)).columns - wide - 5)
+    width = max(40, shutil.get_terminal_size((100, 24)).columns - wide - 5)
     for name, text in listed:
-        for part in textwrap.wrap(text, room) or [""]:
+        for part in textwrap.wrap(text, width) or [""]:
             yield f"  {name:<{wide}}  {part}".rstrip(), ""
             name = ""
     if not listed and none:

@@ -1,4 +1,4 @@
-"""`gemmproof lowering`: what a kernel's launches were compiled to, for GPUs that are not there."""
+"""`gemmproof lowering`: the compiled code of a kernel's launches, for GPUs that are not present."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gemmproof.worker.supervisor import preload
 
 
 def run(options: argparse.Namespace) -> int:
-    """Have workers compile for each target, print what they tell, write what was asked for."""
+    """Have workers compile for each target, print the results, write the requested reports."""
     try:
         if problem := unwritable(options, ("json",)):
             raise ValueError(problem)
@@ -42,35 +42,35 @@ def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     limits = limits_of(options)
     with (
-        tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as room,
+        tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as workdir,
         progress(request.name, options.quiet, len(gpus), "targets") as course,
         preload(None, limits),
     ):
-        request.plan["room"] = room
-        made = lower(request, gpus, limits, course.follow, jobs)
-    for one in made:
-        if one.output:
-            show_end(options, one.output)
-    mistakes = list(dict.fromkeys(one.mistake for one in made if one.mistake))
-    if len(mistakes) == 1 and not any(one.lowerings or one.failures for one in made):
-        return refuse(options, mistakes[0])  # what is wrong with the target is so for every GPU
-    lowerings = [x for one in made for x in one.lowerings]
-    failures = [line for one in made for line in (*one.failures, one.mistake) if line]
-    code = EXIT["pass" if all(one.is_whole for one in made) else "incomplete"]
+        request.plan["room"] = workdir
+        results = lower(request, gpus, limits, course.follow, jobs)
+    for result in results:
+        if result.output:
+            show_end(options, result.output)
+    mistakes = list(dict.fromkeys(result.mistake for result in results if result.mistake))
+    if len(mistakes) == 1 and not any(result.lowerings or result.failures for result in results):
+        return refuse(options, mistakes[0])  # an error of the target is the same for every GPU
+    lowerings = [x for result in results for x in result.lowerings]
+    failures = [line for result in results for line in (*result.failures, result.mistake) if line]
+    code = EXIT["pass" if all(result.is_whole for result in results) else "incomplete"]
     seconds = time.monotonic() - started
     if options.sweep:
-        whole = sweep.document(request.name, made, failures)
-        shown = sweep.lines(request.name, made, seconds)
+        whole = sweep.document(request.name, results, failures)
+        shown = sweep.lines(request.name, results, seconds)
     else:
         whole = document(request.name, lowerings, failures)
         as_table, most = (tabulate_dots, 1) if options.dot else (tabulate, MOST_BLOCKS)
-        shown = lines(request.name, made, seconds, as_table, most)
-    written: dict[str, Writer] = {"json": lambda place: write_json(place, whole)}
+        shown = lines(request.name, results, seconds, as_table, most)
+    written: dict[str, Writer] = {"json": lambda path: write_json(path, whole)}
     return answer(options, code, shown, written)
 
 
 def _request_of(options: argparse.Namespace) -> Request:
-    """What the workers are asked. Raises TargetError or ValueError, in one line."""
+    """Return the workers' request. Raises TargetError or ValueError, in one line."""
     refuse_without_dot(options)
     if other := next((name for name in options.dtype or () if name not in OPERANDS), None):
         raise ValueError(f"--dtype: got {other} without --dot, expected of {' '.join(OPERANDS)}")

@@ -1,4 +1,4 @@
-"""`gemmproof mutate`: small changes of a kernel, and which of them its check notices."""
+"""`gemmproof mutate`: small changes of a kernel, and which of them its check detects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gemmproof.worker.supervisor import preload
 def run(options: argparse.Namespace) -> int:
     """Judge the mutants of each kernel, print the answer, write the record.
 
-    Interrupted, it does so with what is known by then.
+    If interrupted, it does so with the results so far.
     """
     try:
         if problem := unwritable(options, ("json",)):
@@ -42,23 +42,23 @@ def run(options: argparse.Namespace) -> int:
     scores: list[Score] = []
     failures: list[str] = []
     stopped: Interrupted | None = None
-    with preload(None, limits_of(options)):  # a mutant is imported by its worker alone
+    with preload(None, limits_of(options)):  # a mutant is imported only by its worker
         for request in requests:
             try:
                 score, stopped = _mutate(options, request)
                 scores.append(score)
-            except TargetError as mistake:  # others are judged all the same
+            except TargetError as mistake:  # other kernels are still judged
                 failures.append(f"gemmproof mutate: {mistake}")
             except Interrupted as stop:
                 stopped = stop
             if stopped is not None:
                 break
     if stopped is not None and not any(score.judged for score in scores):
-        raise stopped  # with nothing to tell, and no reason to replace a record
+        raise stopped  # nothing to report, and no reason to replace a record
     drops = find_drops(scores, options.min_score, baseline)
     code = EXIT["error"] if failures and not drops else exit_code(scores, drops)
     whole = document(scores, drops)
-    written: dict[str, Writer] = {"json": lambda place: write_json(place, whole)} if scores else {}
+    written: dict[str, Writer] = {"json": lambda path: write_json(path, whole)} if scores else {}
     lines = [line for score in scores for line in summarise(score)]
     lines += [(clean(line), STYLES["fail"]) for line in (*drops, *failures)]
     code = answer(options, code, lines, written, to_stderr=not scores)
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def list_requests(options: argparse.Namespace) -> list[Request]:
-    """What the workers of each kernel are asked. Raises TargetError or ValueError, in one line."""
+    """Return the requests for each kernel. Raises TargetError or ValueError, in one line."""
     if is_registered(options):
         return [_ask(options, **ask_registered(options, name)) for name in options.kernel]
     target = parse(options.target)

@@ -1,4 +1,4 @@
-"""The output of commands: forms of the report, the console, exit codes."""
+"""The output of commands: report formats, the console, exit codes."""
 
 from __future__ import annotations
 
@@ -24,31 +24,33 @@ from gemmproof.worker.supervisor import Limits
 
 # -- console -------------------------------------------------------------------------------------
 def limits_of(options: argparse.Namespace) -> Limits:
-    """The worker's limits that the options state."""
+    """Return the worker's limits of the options."""
     return Limits(case=options.time_limit, memory=options.memory_limit << 30)
 
 
 def unwritable(
     options: argparse.Namespace, reports: tuple[str, ...] = ("json", "junit")
 ) -> str | None:
-    """One line on the first report that could not be written; asked before the run, not after.
+    """Return one line on the first report that could not be written; checked before the run.
 
-    An empty name, of a variable that is not set, is one that could not be.
+    An empty name, from a variable that is not set, is one that cannot be written.
     """
-    stated = [(_label(o), getattr(options, o)) for o in reports if getattr(options, o) is not None]
-    taken: dict[str, str] = {}
-    for option, name in stated:
-        first = taken.setdefault(os.path.realpath(name), option)
+    requested = [
+        (_label(o), getattr(options, o)) for o in reports if getattr(options, o) is not None
+    ]
+    options_by_path: dict[str, str] = {}
+    for option, name in requested:
+        first = options_by_path.setdefault(os.path.realpath(name), option)
         if first != option:
             return f"{option}: got {name!r} as for {first}, expected another file"
-    for option, name in stated:
+    for option, name in requested:
         if why := find_obstacle(name):
             return _explain_obstacle(option, name, why)
     return None
 
 
 def _label(option: str) -> str:
-    return "TABLE" if option == "table" else f"--{option}"  # the one that is no option
+    return "TABLE" if option == "table" else f"--{option}"  # the only positional argument
 
 
 def _explain_obstacle(option: str, name: str, why: str) -> str:
@@ -56,7 +58,7 @@ def _explain_obstacle(option: str, name: str, why: str) -> str:
 
 
 def undrawable(options: argparse.Namespace, extra: str = "plots") -> str | None:
-    """One line on a picture that was asked for and cannot be drawn, or not in that form."""
+    """Return one line on a requested picture that cannot be drawn, or not in that format."""
     if options.svg and os.path.splitext(options.svg)[1].lower() not in ("", ".svg"):
         return f"--svg: got {options.svg!r}, expected a name that ends in .svg"
     if options.svg and util.find_spec("matplotlib") is None:
@@ -65,25 +67,25 @@ def undrawable(options: argparse.Namespace, extra: str = "plots") -> str | None:
 
 
 def replay_registered(options: argparse.Namespace, name: str, *asks: str) -> str:
-    """A command that judges a kernel of the conftest.py by what it `asks`, to be pasted."""
-    words = ["gemmproof", "signoff", *label_registered(options, name)]
+    """Return a command to paste that judges a kernel of the conftest.py by what it `asks`."""
+    argv = ["gemmproof", "signoff", *label_registered(options, name)]
     if options.gpu:
-        words += ["--target", options.gpu]
+        argv += ["--target", options.gpu]
     if options.device != "cpu":
-        words += ["--device", options.device]
-    return write_command([*words, *asks])
+        argv += ["--device", options.device]
+    return write_command([*argv, *asks])
 
 
 def note_unpredicted(gpu: str | None) -> list[Line]:
-    """A line on what a target without a model leaves open, none for the others."""
+    """Return a line on what a target without a model leaves open, none for the others."""
     if gpu not in UNMODELLED:
         return []
-    words = "values are judged as IEEE ones, no bits are predicted"
-    return [(f"note: {gpu} has no model of its matrix cores: {words}", "")]
+    consequence = "values are judged as IEEE ones, no bits are predicted"
+    return [(f"note: {gpu} has no model of its matrix cores: {consequence}", "")]
 
 
 def refuse(options: argparse.Namespace, message: str) -> int:
-    """Say in one line what is wrong; the exit code for that."""
+    """Print in one line what is wrong; return the exit code for that."""
     say(f"gemmproof {options.command}: {message}")
     return EXIT["error"]
 
@@ -95,10 +97,10 @@ def answer(
     reports: Mapping[str, Writer] | None = None,
     to_stderr: bool = False,
 ) -> int:
-    """Print the answer, then write the reports that were asked for, by option; the exit code.
+    """Print the answer, then write the requested reports, by option; return the exit code.
 
-    That of an incomplete run where any of it could not be written, which one line says of each.
-    The answer goes to stderr where a report has stdout.
+    It is that of an incomplete run if any of them could not be written, with a line for each.
+    The answer goes to stderr if a report goes to stdout.
     """
     named = {option: getattr(options, option) for option in reports or {}}
     if not deliver(options, lines, to_stderr or STDOUT in named.values()):
@@ -112,19 +114,19 @@ def answer(
 
 
 def show_end(options: argparse.Namespace, output: str) -> None:
-    """The last output of a worker in which gemmproof itself failed: a traceback."""
+    """Print the last output of a worker in which gemmproof itself failed: a traceback."""
     deliver(options, [(clean(line), "") for line in output.splitlines()[-10:]], to_stderr=True)
 
 
 def deliver(options: argparse.Namespace, lines: list[Line], to_stderr: bool = False) -> bool:
-    """Print lines; whether that worked, of which stderr is told where it did not."""
+    """Print lines; return whether that worked, with a line on stderr if not."""
     from rich.console import Console
     from rich.text import Text
 
     stream = sys.stderr if to_stderr else sys.stdout
-    # rich itself ends the process, with a code of its own, where a reader closed the pipe
+    # rich would end the process, with its own exit code, if a reader closed the pipe
     shown, terminal = StringIO(), stream.isatty() or None
-    # of COLUMNS=0 it would make nothing; lines are not wrapped, so that the width is of no matter
+    # with COLUMNS=0 it would print nothing; lines are not wrapped, so the width does not matter
     console = Console(
         file=shown, force_terminal=terminal, highlight=False, soft_wrap=True, width=100
     )
@@ -136,13 +138,13 @@ def deliver(options: argparse.Namespace, lines: list[Line], to_stderr: bool = Fa
     return not why
 
 
-# -- forms of the report -------------------------------------------------------------------------
+# -- report formats ------------------------------------------------------------------------------
 FORMS = ("json", "junit", "sarif", "codequality")
-PLACED = ("sarif", "codequality")  # which hold findings with a line only
+PLACED = ("sarif", "codequality")  # which contain only findings with a line
 
 
 def find_mistake(options: argparse.Namespace, *others: str) -> str | None:
-    """One line on a report that could not be written, or premises of what is not predicted."""
+    """Return one line on a report that could not be written, or premises without predictions."""
     if problem := unwritable(options, (*FORMS, *others)):
         return problem
     if options.premise and options.gpu not in TARGETS and options.device == "cpu":
@@ -154,15 +156,15 @@ def find_mistake(options: argparse.Namespace, *others: str) -> str | None:
 def list_forms(
     reports: Sequence[Report], reproduce: dict[str, Reproduce], lost: Sequence[Regression] = ()
 ) -> dict[str, Writer]:
-    """What writes each form but the JSON; `reproduce` is looked up by a report's target.
+    """Return the writer of each format but JSON; `reproduce` is looked up by a report's target.
 
-    `lost` is what a baseline has against the run.
+    `lost` are the regressions against a baseline.
     """
     every = list(reports)
     return {
-        "junit": lambda place: write_junit(place, every, reproduce, lost),
-        "sarif": lambda place: ci.write_sarif(place, every, list_placed(every, reproduce), lost),
-        "codequality": lambda place: ci.write_codequality(place, list_placed(every, reproduce)),
+        "junit": lambda path: write_junit(path, every, reproduce, lost),
+        "sarif": lambda path: ci.write_sarif(path, every, list_placed(every, reproduce), lost),
+        "codequality": lambda path: ci.write_codequality(path, list_placed(every, reproduce)),
     }
 
 
@@ -172,22 +174,22 @@ def list_notes(
     reproduce: dict[str, Reproduce],
     lost: Sequence[Regression] = (),
 ) -> list[Line]:
-    """The lines of the answer on what some form has no place for, and GitHub's annotations."""
+    """Return the answer's lines on what some formats cannot contain, and GitHub's annotations."""
     asked = [f"--{option}" for option in PLACED if getattr(options, option)]
     annotated = github.is_wanted(options.annotations)
     if not asked and not annotated:
         return []
-    placed = list_placed(reports, reproduce)
-    lacking = sum(one.path is None for one in placed)
+    located = list_placed(reports, reproduce)
+    without_line = sum(item.path is None for item in located)
     notes = []
-    if asked and lacking:
-        of = f"without {lacking} of {format_count(len(placed), 'finding')}"
+    if asked and without_line:
+        of = f"without {without_line} of {format_count(len(located), 'finding')}"
         notes.append(f"{' and '.join(asked)}: {of}, for want of a line in the repository")
     if asked and lost:
         of = f"without {format_count(len(lost), 'change')} against the baseline"
         notes.append(f"{' and '.join(asked)}: {of}, of no line")
     if annotated:
-        notes += github.list_annotations(options.command, reports, placed, lost)
+        notes += github.list_annotations(options.command, reports, located, lost)
     return [(note, "") for note in notes]
 
 
@@ -199,22 +201,22 @@ def summarise(
     reproduce: dict[str, Reproduce],
     lost: Sequence[Regression] = (),
 ) -> int:
-    """Append to the job's summary where GitHub has one; the exit code, incomplete if it failed."""
+    """Append to GitHub's job summary, if any; return the exit code, incomplete if it failed."""
     if not github.is_wanted(options.annotations):
         return code
     name, why = github.append_summary(options.command, verdict, reports, reproduce, lost)
     if why:
-        said = f"{github.SUMMARY}: got {clean(name)!r} ({why}), expected a file to append to"
-        say(f"gemmproof {options.command}: {said}")
+        message = f"{github.SUMMARY}: got {clean(name)!r} ({why}), expected a file to append to"
+        say(f"gemmproof {options.command}: {message}")
         return EXIT["incomplete"]
     return code
 
 
 def refuse_with_annotation(options: argparse.Namespace, message: str) -> int:
-    """Say in one line what is wrong, where GitHub shows it as well; the exit code for that."""
+    """Print in one line what is wrong, also as an annotation on GitHub; return the exit code."""
     code = refuse(options, message)
     if github.is_wanted(options.annotations):
         title = f"gemmproof {options.command}"
-        said = [(github.write_command("error", message, title=title), "")]
-        deliver(options, said, to_stderr=True)
+        lines = [(github.write_command("error", message, title=title), "")]
+        deliver(options, lines, to_stderr=True)
     return code

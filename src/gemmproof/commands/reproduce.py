@@ -1,4 +1,4 @@
-"""`gemmproof reproduce`: a failing case as a test file that needs nothing of ours."""
+"""`gemmproof reproduce`: a failing case as a test file that does not need gemmproof."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEATHS = ("crash", "hang", "memory", "exit")  # of a worker, which would die aga
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the workers are asked, how the wrapper is called, and where a test finds it."""
+    """The workers' request, the calling of the wrapper, and its import path in a test."""
 
     request: Request
     calling: Calling
@@ -43,11 +43,11 @@ class _Asked:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Find what fails, reduce it, try the test under Triton's interpreter, write it."""
+    """Find a failing case, reduce it, try the test under Triton's interpreter, write it."""
     name = options.output
     try:
         asked = _ask_registered(options) if is_registered(options) else _ask(options)
-        _require_room(name, asked.files, options.force)
+        _require_writable(name, asked.files, options.force)
     except (TargetError, ValueError) as mistake:
         return refuse(options, str(mistake))
     request = asked.request
@@ -63,22 +63,22 @@ def run(options: argparse.Namespace) -> int:
     bug = Bug.from_dict(worker.events["reproduced"]["bug"])
     line = _write_replay(options, bug.case)
     draft = write_test(bug, asked.place, asked.calling, line, [])
-    words = describe_gpu(bug, _try_test(options, draft, str(_place_of(name))))
-    text = write_test(bug, asked.place, asked.calling, line, words)
+    remarks = describe_gpu(bug, _try_test(options, draft, str(_place_of(name))))
+    text = write_test(bug, asked.place, asked.calling, line, remarks)
 
-    def write(place: Path) -> None:
-        place.write_text(text, encoding="utf-8")
+    def write(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
 
     if why := replace_file(name, write):
         say(f"gemmproof reproduce: {name}: {why}, expected a file that can be written")
         return EXIT["incomplete"]
-    said = [(clean(f"wrote {name}: {finding.message}"), "")] if name != STDOUT else []
-    said += [(clean(f"  {line}"), "") for line in words]
-    return answer(options, EXIT["pass"], said, to_stderr=name == STDOUT)
+    output = [(clean(f"wrote {name}: {finding.message}"), "")] if name != STDOUT else []
+    output += [(clean(f"  {line}"), "") for line in remarks]
+    return answer(options, EXIT["pass"], output, to_stderr=name == STDOUT)
 
 
 def _ask(options: argparse.Namespace) -> _Asked:
-    """Of TARGET. Raises TargetError or ValueError, in one line."""
+    """Return the request for TARGET. Raises TargetError or ValueError, in one line."""
     target = parse(options.target)
     request = replace(request_of(options), limits=False)
     files = (target.place,) if target.is_file else ()
@@ -87,7 +87,7 @@ def _ask(options: argparse.Namespace) -> _Asked:
 
 
 def _ask_registered(options: argparse.Namespace) -> _Asked:
-    """Of the kernel that --kernel names. Raises TargetError or ValueError, in one line."""
+    """Return the request for --kernel. Raises TargetError or ValueError, in one line."""
     if options.case is not None:
         Case.from_json(options.case)
     request = Request(
@@ -101,20 +101,20 @@ def _ask_registered(options: argparse.Namespace) -> _Asked:
     worker = watch(replace(request, ask="locate", case=None), limits_of(options))
     if "located" not in worker.events:
         raise TargetError(worker.explain_failure(request.name) or f"{request.name}: {worker.how}")
-    found = WrapperLocation(**worker.events["located"]["found"])
-    place = _place_found(found, options.output)
-    return _Asked(request, Calling(), place, (options.conftest, found.file))
+    location = WrapperLocation(**worker.events["located"]["found"])
+    import_path = _place_found(location, options.output)
+    return _Asked(request, Calling(), import_path, (options.conftest, location.file))
 
 
 def _write_replay(options: argparse.Namespace, case: Case) -> str:
-    """The command that judges a case."""
+    """Return the command that judges a case."""
     if options.target is not None:
         return reproduce_line(options, case)
     return replay_registered(options, options.kernel, "--case", case.to_json())
 
 
-def _require_room(name: str, files: Iterable[str], force: bool) -> None:
-    """Raise ValueError for a place where no test can be written."""
+def _require_writable(name: str, files: Iterable[str], force: bool) -> None:
+    """Raise ValueError for an output where no test can be written."""
     if name == STDOUT:
         return
     path = Path(name)
@@ -132,9 +132,9 @@ def _require_room(name: str, files: Iterable[str], force: bool) -> None:
 def _find_failing(
     options: argparse.Namespace, request: Request, listener: Listener
 ) -> tuple[Report, WorkerExit]:
-    """The report on the case that was asked for, on one that is kept, or on all that are drawn.
+    """Return the report on the requested case, on a saved one, or on all that are drawn.
 
-    It says nothing of what launches are compiled to: a test of values shows none of that.
+    It does not cover compiled code: a test of values cannot show that.
     """
     limits = limits_of(options)
     store = find_store(options.kept, request)
@@ -146,12 +146,12 @@ def _find_failing(
 
 
 def _choose(report: Report) -> Finding | None:
-    """The first cause; one that a single call shows, if there is any.
+    """Return the first cause; one that a single call shows, if there is any.
 
-    What is expected to fail is looked at where nothing else does.
+    Expected failures are considered only if nothing else fails.
     """
-    found = [one for one in report.findings if one.fault != UNEXPECTED] or list(report.expected)
-    roots = [root for root, _ in list_by_cause(found)]
+    findings = [f for f in report.findings if f.fault != UNEXPECTED] or list(report.expected)
+    roots = [root for root, _ in list_by_cause(findings)]
     alone = (root for root in roots if root.case.compare is None)
     return next(alone, roots[0]) if roots else None
 
@@ -160,30 +160,30 @@ def _refuse_report(options: argparse.Namespace, report: Report, worker: WorkerEx
     label = options.target or options.kernel
     if claims := [f for f in (*report.findings, *report.expected) if f.property in PROMISED]:
         gpus = worker.events["promises"]["gpus"]
-        said = _describe_claims(options, [f for f in claims if f.fault != UNEXPECTED], gpus)
-        if said:
-            return refuse(options, clean(f"{label}: {said}"))
+        text = _describe_claims(options, [f for f in claims if f.fault != UNEXPECTED], gpus)
+        if text:
+            return refuse(options, clean(f"{label}: {text}"))
     if report.verdict == "incomplete":
-        said = f"gemmproof reproduce: {label}: incomplete: {report.note}"
+        text = f"gemmproof reproduce: {label}: incomplete: {report.note}"
         code = EXIT["incomplete"]
-        return answer(options, code, [(clean(said), STYLES["incomplete"])], to_stderr=True)
+        return answer(options, code, [(clean(text), STYLES["incomplete"])], to_stderr=True)
     if report.verdict == "error":
         return refuse(options, str(report.note))
     cases = "this case" if options.case else "every case that was drawn"
     return refuse(options, f"{label}: nothing to reproduce: {cases} holds")
 
 
-def _describe_claims(options: argparse.Namespace, found: list[Finding], gpus: list[str]) -> str:
-    """Which claims of compiled code fail, and the command that shows the first; "" for none."""
-    if not found:
+def _describe_claims(options: argparse.Namespace, findings: list[Finding], gpus: list[str]) -> str:
+    """Return which claims of compiled code fail, and the command that shows the first, or ""."""
+    if not findings:
         return ""
-    first, names = found[0], list(dict.fromkeys(one.property for one in found))
+    first, names = findings[0], list(dict.fromkeys(f.property for f in findings))
     named = [options.target] if options.target else label_registered(options, options.kernel)
-    words = ["gemmproof", "lowering", *named, *calling_of(options, "kernel").words()]
-    told = [gpu for gpu in gpus if re.search(rf"\b{gpu}\b", first.message)]
-    words += [word for gpu in told or gpus for word in ("--target", gpu)]
-    words += ["--config", "all"] * bool(first.case.config)
-    command = write_command([*words, "--case", first.case.to_json()])
+    argv = ["gemmproof", "lowering", *named, *calling_of(options, "kernel").words()]
+    mentioned = [gpu for gpu in gpus if re.search(rf"\b{gpu}\b", first.message)]
+    argv += [argument for gpu in mentioned or gpus for argument in ("--target", gpu)]
+    argv += ["--config", "all"] * bool(first.case.config)
+    command = write_command([*argv, "--case", first.case.to_json()])
     fails = f"{' and '.join(names)} fail{'s' * (len(names) == 1)}"
     return f"no test of values shows that {fails}: {first.message}; see: {command}"
 
@@ -201,13 +201,13 @@ def _without_answer(options: argparse.Namespace, worker: WorkerExit, name: str) 
         show_end(options, worker.output)
     if failure := worker.explain_failure(name):
         return refuse(options, failure)
-    said = f"gemmproof reproduce: {worker.where or name}: got {worker.how}, expected a test"
+    text = f"gemmproof reproduce: {worker.where or name}: got {worker.how}, expected a test"
     code = EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "error"]
-    return answer(options, code, [(clean(said), STYLES["fail"])], to_stderr=True)
+    return answer(options, code, [(clean(text), STYLES["fail"])], to_stderr=True)
 
 
 def _try_test(options: argparse.Namespace, text: str, path: str) -> Outcomes | str:
-    """What becomes of the test under Triton's interpreter, in a worker; or why nobody knows."""
+    """Return the test's outcomes under Triton's interpreter, or the reason why it failed to run."""
     plan = {"text": text, "path": path}
     request = Request(ask="try", name="the test", plan=plan)
     limits = replace(limits_of(options), load=float(options.time_limit))
@@ -219,7 +219,7 @@ def _try_test(options: argparse.Namespace, text: str, path: str) -> Outcomes | s
 
 
 def _find_place(target: Target, output: str) -> Place:
-    """Where the test finds the wrapper: by import, or as a file where a module has its name."""
+    """Return the test's import path of the wrapper; a file if another module has its name."""
     root, module = find_import(target)
     folder = _place_of(output).parent
     if module is None:
@@ -229,13 +229,13 @@ def _find_place(target: Target, output: str) -> Place:
     return Place(kernels, module, target.function)
 
 
-def _place_found(found: WrapperLocation, output: str) -> Place:
-    """The same of a wrapper that is registered."""
+def _place_found(location: WrapperLocation, output: str) -> Place:
+    """Return the import path of a registered wrapper."""
     folder = _place_of(output).parent
-    if not found.module or (found.root and is_taken(found.module, Path(found.file))):
-        return Place(os.path.relpath(found.file, folder), None, found.function)
-    kernels = os.path.relpath(found.root, folder) if found.root else None
-    return Place(kernels, found.module, found.function)
+    if not location.module or (location.root and is_taken(location.module, Path(location.file))):
+        return Place(os.path.relpath(location.file, folder), None, location.function)
+    kernels = os.path.relpath(location.root, folder) if location.root else None
+    return Place(kernels, location.module, location.function)
 
 
 def _place_of(output: str) -> Path:

@@ -1,4 +1,4 @@
-"""`gemmproof signoff`: every kernel of a project, each in a worker of its own, in one table."""
+"""`gemmproof signoff`: every kernel of a project, each in a separate worker, in one table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.report.files import Writer, write_early
 from gemmproof.report.record import EXIT, GRAVEST_FIRST, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_besides, table
-from gemmproof.signoff.pages import lines as say_signed
+from gemmproof.signoff.pages import lines as signoff_lines
 from gemmproof.signoff.pages import list_lost, list_uncounted, list_unused, list_writers, sign_off
 from gemmproof.signoff.record import ACCUMULATOR, INCOMPLETE, REFUSED, DriftClass, Signoff, weigh
 from gemmproof.signoff.verdict import ALONE, add_drift
@@ -36,13 +36,13 @@ FAIL_FAST = "not run: --fail-fast"
 
 
 class _Enough(BaseException):
-    """With --fail-fast: a kernel has findings, and the others are to end."""
+    """With --fail-fast: a kernel has findings, so the others are stopped."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judge the kernels, print the table, write the reports that were asked for.
+    """Judge the kernels, print the table, write the requested reports.
 
-    Interrupted, it does so with what is known by then. With --watch, again after each change.
+    If interrupted, it does so with the results so far. With --watch, again after each change.
     """
     if not options.watch:
         return _prepare(options)()
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _find_mistake(options: argparse.Namespace) -> str | None:
-    """One line on options with which no kernel can be judged."""
+    """Return one line on options with which no kernel can be judged, or None."""
     if problem := output.find_mistake(options, "html", "markdown"):
         return problem
     if options.case:
@@ -75,10 +75,10 @@ def _find_mistake(options: argparse.Namespace) -> str | None:
 
 
 def _prepare(options: argparse.Namespace) -> Callable[[], int]:
-    """Judge the kernels; what gives the answer, writes the reports and has the exit code."""
+    """Judge the kernels; return a function that prints the answer and returns the exit code."""
     if mistake := _find_mistake(options):
         return partial(output.refuse_with_annotation, options, mistake)
-    # a conftest that is to meet the GPU is imported by each worker: no process that uses one forks
+    # a conftest that uses the GPU is imported by each worker: a process that uses one cannot fork
     imported = options.conftest if options.device == "cpu" else None
     with nullcontext() if options.watch else preload(imported, limits_of(options)):
         try:
@@ -100,9 +100,9 @@ def _prepare(options: argparse.Namespace) -> Callable[[], int]:
 
 
 def _kernels(options: argparse.Namespace) -> tuple[dict[str, list[str]], list[str]]:
-    """The formats of the kernels to judge, by name, and those that only a GPU could judge.
+    """Return the formats of the kernels to judge, by name, and the kernels that need a GPU.
 
-    A kernel that is asked for by name is never left out. Raises ValueError where there are none.
+    A kernel that is requested by name is never excluded. Raises ValueError if there are none.
     """
     worker = watch(Request(ask="list", conftest=options.conftest), limits_of(options))
     if failure := worker.explain_failure(options.conftest):
@@ -126,9 +126,9 @@ def _judge_all(
     drifts: Drifts,
     keep: Callable[[dict[str, Report]], None],
 ) -> tuple[dict[str, Report], Interrupted | None, str]:
-    """The reports by name, what interrupted that, and why there are no others.
+    """Return the reports by name, what interrupted the run, and why there are no others.
 
-    An interruption is raised where nothing is known by then. `keep` is called after each kernel.
+    An interruption is raised if there are no results yet. `keep` is called after each kernel.
     """
     jobs = options.jobs or max(1, min(os.cpu_count() or 1, len(kernels)))
     judged: dict[str, Report] = {}
@@ -145,7 +145,7 @@ def _judge_all(
                 if report is None:  # it was halted: a file of it changed
                     break
                 say(f"{report.target}: {report.verdict} after {report.seconds:.1f} s")
-                if not options.watch:  # which writes what is wholly judged
+                if not options.watch:  # which writes only complete results
                     keep(dict(judged))
                 if options.fail_fast and report.verdict == "fail":
                     raise _Enough
@@ -166,9 +166,9 @@ def _judge_one(
     drifts: Drifts,
     course: Course,
 ) -> str:
-    """Put the report on a kernel among the others: what is there outlives an interruption.
+    """Add a kernel's report to `judged`, where it survives an interruption.
 
-    One that is halted belongs to them if something was found by then.
+    The report of a halted kernel is added if it has findings.
     """
     request = Request(
         ask="check",
@@ -189,18 +189,18 @@ def _judge_one(
         report, worker = judge_kept(request, limits, store, listener)
         report = note_kept(report, worker)
         if options.drift and worker.end != "halted":
-            found = add_drift(report, request, formats, limits, listener)
-            report, drifts[name] = found
+            result = add_drift(report, request, formats, limits, listener)
+            report, drifts[name] = result
     if worker.end != "halted" or report.findings:
         judged[name] = report
     return name
 
 
 def _reproduce(options: argparse.Namespace, report: Report) -> Callable[[Case], str]:
-    drifted = {one.case for one in report.findings if one.property == ACCUMULATOR}
+    drifted = {f.case for f in report.findings if f.property == ACCUMULATOR}
 
     def line(case: Case) -> str:
-        # drift is measured on sizes of its own
+        # drift is measured at separate sizes
         asks = ["--drift"] if case in drifted else ["--case", case.to_json()]
         return replay_registered(options, report.target, *asks)
 
@@ -223,28 +223,28 @@ def _answer(
     if why == FAIL_FAST:
         notes += [(clean(f"{name}: {why}"), "") for name in names if name not in judged]
     shown = [r for r in reports if r.target in judged and r.verdict != "pass"]
-    said = [line for r in shown for line in (*lines(r, reproduce[r.target]), ("", ""))]
+    output_lines = [line for r in shown for line in (*lines(r, reproduce[r.target]), ("", ""))]
     for report in reports:
         if report.verdict == "pass":
             name = clean(report.target)
             notes += [(f"{name}: {text.strip()}", style) for text, style in list_besides(report)]
     notes += [*list_unused(signed, options.accept), *list_uncounted(signed)]
-    told = (options, reports, reproduce, list_lost(signed))
-    said += [*say_signed(signed), *_summarise(options, reports, signed), *notes]
-    said += output.list_notes(*told)
-    code = answer(options, EXIT[verdict], said, _list_writers(signed, reports, reproduce))
-    return output.summarise(code, verdict, *told)
+    context = (options, reports, reproduce, list_lost(signed))
+    output_lines += [*signoff_lines(signed), *_summarise(options, reports, signed), *notes]
+    output_lines += output.list_notes(*context)
+    code = answer(options, EXIT[verdict], output_lines, _list_writers(signed, reports, reproduce))
+    return output.summarise(code, verdict, *context)
 
 
 def _complete(names: list[str], judged: dict[str, Report], why: str) -> list[Report]:
-    """The reports in the order of their kernels; of one that is not judged it says why."""
+    """Return the reports in the order of their kernels; an unjudged one has the reason."""
     return [judged.get(name) or make_unjudged(name, why) for name in names]
 
 
 def _list_writers(
     signed: Signoff, reports: list[Report], reproduce: dict[str, Callable[[Case], str]]
 ) -> dict[str, Writer]:
-    """What writes each report that can be asked for, by its option."""
+    """Return the writer of each report that can be requested, by its option."""
     return {
         **list_writers(signed, reproduce),
         **output.list_forms(reports, reproduce, list_lost(signed)),
@@ -258,7 +258,7 @@ def _keep(
     drifts: Drifts,
     judged: dict[str, Report],
 ) -> None:
-    """Write the reports as they stand, so that whatever ends this process leaves what is done."""
+    """Write the reports so far, so that they survive the end of this process."""
     reports = _complete(names, judged, UNDER_WAY)
     reproduce = {report.target: _reproduce(options, report) for report in reports}
     signed = sign_off(options, reports, left_out, drifts)
@@ -267,7 +267,7 @@ def _keep(
 
 
 def _summarise(options: argparse.Namespace, reports: list[Report], signed: Signoff) -> list[Line]:
-    """The table of all kernels, how they fared, and how many changes speak against them."""
+    """Return the table of all kernels, their verdicts, and the regressions against a baseline."""
     width = shutil.get_terminal_size((100, 24)).columns
     out: list[Line] = [(row, "") for row in table(reports, width)]
     legend = "cases judged; before them, the worst error as a share of its bound"
@@ -275,10 +275,10 @@ def _summarise(options: argparse.Namespace, reports: list[Report], signed: Signo
         legend += ", and what is proved for every size"
     out += [("", ""), (legend, "dim")]
     counts = {v: sum(r.verdict == v for r in reports) for v in GRAVEST_FIRST}
-    told = ", ".join(f"{count} {v}" for v, count in counts.items() if count)
-    weights = [weigh(one) for one in signed.changes]
+    summary = ", ".join(f"{count} {v}" for v, count in counts.items() if count)
+    weights = [weigh(change) for change in signed.changes]
     against = [f"{weights.count(w)} {w}" for w in (REFUSED, INCOMPLETE) if w in weights]
-    told = f"{told or 'no kernel judged'}"
-    told += f"; against the baseline: {', '.join(against)}" if against else ""
-    said = (f"signoff: {signed.code} ({told})", STYLES[signed.code])
-    return [*out, said, *note_unpredicted(options.gpu)]
+    summary = f"{summary or 'no kernel judged'}"
+    summary += f"; against the baseline: {', '.join(against)}" if against else ""
+    verdict = (f"signoff: {signed.code} ({summary})", STYLES[signed.code])
+    return [*out, verdict, *note_unpredicted(options.gpu)]

@@ -14,7 +14,7 @@ from gemmproof.report.files import Writer
 from gemmproof.report.record import EXIT
 
 SCHEMA = 1
-#: Those among which gemm chooses.
+#: The kernels among which gemm chooses.
 KERNELS = (
     "matmul_tma",
     "matmul_ws",
@@ -29,7 +29,7 @@ KERNELS = (
 
 
 def run(options: argparse.Namespace) -> int:
-    """Time gemm's kernels as `gemmproof bench` does, say which won where, write the table."""
+    """Time gemm's kernels as `gemmproof bench` does, print which is fastest, write the table."""
     if problem := unwritable(options, ("table", "json")):
         return refuse(options, problem)
     options.dtype = options.dtype or ["bf16"]
@@ -42,16 +42,16 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(report, int):
         return report
     table = make_table(report)
-    said = f"{options.table}: {len(table['rows'])} products on the {table['device']}"
+    summary = f"{options.table}: {len(table['rows'])} products on the {table['device']}"
     written: dict[str, Writer] = {
-        "table": lambda place: place.write_text(write_table(table), encoding="utf-8"),
+        "table": lambda path: path.write_text(write_table(table), encoding="utf-8"),
         "json": bench.make_writer(report),
     }
-    return answer(options, EXIT["pass"], [*list_winners(table["rows"]), (said, "")], written)
+    return answer(options, EXIT["pass"], [*list_winners(table["rows"]), (summary, "")], written)
 
 
 def make_table(report: BenchReport) -> dict[str, Any]:
-    """What kernels/tables reads, of right results alone: a kernel that was wrong is not in it.
+    """Return the table for kernels/tables, from right results only: wrong kernels are left out.
 
     Speeds are ratios to one peer, measured in turns with it: seconds change with the clocks.
     """
@@ -61,20 +61,20 @@ def make_table(report: BenchReport) -> dict[str, Any]:
             continue
         key = (row.format, row.M, row.N, row.K)
         sizes = {"M": row.M, "N": row.N, "K": row.K}
-        made = {"format": row.format, "out_format": row.out_format, **sizes, "speeds": {}}
-        products.setdefault(key, made)["speeds"][row.kernel] = round(row.ratio.median, 3)
+        product = {"format": row.format, "out_format": row.out_format, **sizes, "speeds": {}}
+        products.setdefault(key, product)["speeds"][row.kernel] = round(row.ratio.median, 3)
     return {"schema": SCHEMA, **report.facts, "rows": list(products.values())}
 
 
 def write_table(table: dict[str, Any]) -> str:
-    """JSON with a row a line, so that a change of one product is a change of one line."""
+    """Return JSON with one row per line, so that a change of one product changes one line."""
     head = {name: value for name, value in table.items() if name != "rows"}
     rows = ",\n".join(f"  {json.dumps(row)}" for row in table["rows"])
     return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'
 
 
 def list_winners(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
-    """A line for each product: the fastest kernel, and the share of its speed that the next has."""
+    """Return a line for each product: the fastest kernel, and the next one's share of its speed."""
     lines = []
     for row in rows:
         (name, best), *others = sorted(row["speeds"].items(), key=lambda pair: -pair[1])

@@ -1,4 +1,4 @@
-"""A report from what a worker wrote, whatever its end."""
+"""Assembly of a report from the events of a worker, however it ended."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def judge(
     listener: Listener = lambda event: None,
     compiles: bool = True,
 ) -> tuple[Report, WorkerExit]:
-    """The report on the kernel that `request` names, and what its worker left.
+    """Return the report on the kernel that `request` names, and its worker's exit.
 
-    Unless it `compiles`, it says nothing of what is promised of compiled code.
+    If not `compiles`, the guarantees about compiled code are not judged.
     """
     worker = watch(request, limits, listener)
     report = _describe_undecided(make_report(worker, request.name), worker.undecided)
@@ -38,28 +38,28 @@ def judge(
         death, *others = report.findings
         # The worker and its child together stay below the limit of the group.
         again = request.shrink(death.case.to_json(), worker.end, limits.memory // 2)
-        found = watch(again, limits, listener)
-        if "shrunk" in found.events:
-            death = replace(death, case=Case.from_json(found.events["shrunk"]["case"]))
+        shrunk = watch(again, limits, listener)
+        if "shrunk" in shrunk.events:
+            death = replace(death, case=Case.from_json(shrunk.events["shrunk"]["case"]))
             report = replace(report, findings=(death, *others))
-        seconds += found.seconds
+        seconds += shrunk.seconds
     report = replace(report, seconds=seconds)
     if compiles:
         report = judge_compiled(report, worker, request, limits, listener)
-    told = worker.events.get("source")
-    facts = None if told is None else Identity.from_dict(told["facts"])
+    source = worker.events.get("source")
+    facts = None if source is None else Identity.from_dict(source["facts"])
     return replace(report, seconds=round(report.seconds, 2), facts=facts), worker
 
 
 def judge_compiled(
     report: Report, worker: WorkerExit, request: Request, limits: Limits, listener: Listener
 ) -> Report:
-    """The report with what becomes of what the kernel promises of compiled code, if anything.
+    """Return the report with the results of the kernel's guarantees about compiled code, if any.
 
-    Where that is interrupted, the `worker` that judged the cases counts as interrupted, too.
+    If that is interrupted, the `worker` that judged the cases counts as interrupted, too.
     """
     promised = worker.events.get("promises")
-    # an interruption ends all of it, and of what could not be judged at all there is no more to say
+    # an interruption ends the whole check; a kernel that could not be judged has nothing to add to
     if not promised or worker.end == "halted" or not report.properties:
         return report
     from gemmproof.lowering.guarantee_check import add_claims
@@ -71,12 +71,12 @@ def judge_compiled(
 
 
 def _shorten_path(finding: Finding) -> Finding:
-    """The finding with its file as it is named here: reports of two machines are the same."""
+    """Return the finding with its file's display path, so that two machines' reports are equal."""
     return finding if finding.file is None else replace(finding, file=display_path(finding.file))
 
 
 def _describe_undecided(report: Report, why: dict[str, str]) -> Report:
-    """The report with why of some properties nothing is proved."""
+    """Return the report with the reasons why nothing is proved of some properties."""
     properties = (
         replace(p, proof=ProofResult(NOT_DECIDED, why=why[p.name], cut=DEATH))
         if p.name in why and p.backend == "simulator"
@@ -87,7 +87,7 @@ def _describe_undecided(report: Report, why: dict[str, str]) -> Report:
 
 
 def make_report(worker: WorkerExit, name: str) -> Report:
-    """The worker's own report, or what can be said where it made none."""
+    """Return the worker's own report, or one assembled from its events if it wrote none."""
     if "report" in worker.events:
         return replace(Report.from_dict(worker.events["report"]["report"]), target=name)
     if "promised" in worker.events:
@@ -100,9 +100,9 @@ def make_report(worker: WorkerExit, name: str) -> Report:
 
 
 def _report_promised(worker: WorkerExit, name: str) -> Report:
-    """The report on what was promised, where the worker died beyond that.
+    """Return the report on the contract if the worker died beyond it.
 
-    What was found before it died is told, and the step at which it died.
+    It has the findings up to the death of the worker, and the step at which it died.
     """
     report = Report.from_dict(worker.events["promised"]["report"])
     if report.premises is None and "premise" in worker.events:
@@ -120,7 +120,7 @@ def _report_promised(worker: WorkerExit, name: str) -> Report:
 
 
 def _report_unfounded(report: Report, worker: WorkerExit, name: str) -> Report:
-    """The report of a run that died where it compiled what was predicted."""
+    """Return the report of a run that died while it compiled a predicted launch."""
     launch = worker.events["premise"]["launch"]
     how = worker.how or worker.explain_failure(name)
     why = f"premises: {launch}: got {how}, expected a binary; no other launch was compiled"
@@ -130,12 +130,12 @@ def _report_unfounded(report: Report, worker: WorkerExit, name: str) -> Report:
 
 
 def make_error(name: str, note: str) -> Report:
-    """A report of nothing but the reason why there is none."""
+    """Return a report that holds only the reason why nothing could be judged."""
     return Report(SCHEMA, name, "error", (), (), 0.0, {"gemmproof": __version__}, note)
 
 
 def make_unjudged(name: str, why: str) -> Report:
-    """The report on a kernel that was not judged, for no reason of its own."""
+    """Return the report on a kernel that was not judged, for a reason outside the kernel."""
     return Report(SCHEMA, name, "incomplete", (), (), 0.0, {"gemmproof": __version__}, why)
 
 
@@ -159,13 +159,13 @@ def _make_death(worker: WorkerExit, name: str) -> Finding:
 def _report_stopped(
     worker: WorkerExit, name: str, verdict: str, deaths: tuple[Finding, ...]
 ) -> Report:
-    """The report on a run that was cut short: what was found before, and what was not judged."""
-    found = (*deaths, *(Finding.from_dict(data) for data in worker.findings))
+    """Return the report on an interrupted run: findings so far, and properties not judged."""
+    findings = (*deaths, *(Finding.from_dict(data) for data in worker.findings))
     properties = []
     held_to = worker.events.get("properties", {"claims": []})
     expected = held_to.get("expected", {})
-    reasons = find_reasons(found, expected)
-    failed = {(f.property, f.backend) for f in found if f not in reasons}
+    reasons = find_reasons(findings, expected)
+    failed = {(f.property, f.backend) for f in findings if f not in reasons}
     excused = {(f.property, f.backend): why for f, why in reasons.items()}
     for property_name, claim, backend in held_to["claims"]:
         key = (property_name, backend)
@@ -178,10 +178,10 @@ def _report_stopped(
     return Report(
         SCHEMA,
         name,
-        # a kernel that dies as is expected is not judged beyond that
+        # a kernel that dies as expected is not judged further
         "fail" if failed else "incomplete" if reasons else verdict,
         tuple(properties),
-        tuple(f for f in found if f not in reasons),
+        tuple(f for f in findings if f not in reasons),
         worker.seconds,
         {"gemmproof": __version__},
         f"stopped after {format_count(worker.cases, 'case')}: {worker.how}",

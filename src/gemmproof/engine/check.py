@@ -69,10 +69,10 @@ def try_first(
     judge: Callable[[Case, str], CaseResult],
     tell: Callable[[dict[str, Any]], None],
 ) -> list[CaseResult]:
-    """Judge the cases that the contract still admits, and tell which need not be kept any longer.
+    """Judge the cases that the contract still admits, and report those to drop.
 
-    Those are the ones that it does not admit, and the ones that hold now. A case of which nothing
-    is known now stays.
+    Dropped are those that it no longer admits, and those that hold now. A case whose result is
+    unknown stays.
     """
     tried, dropped = [], []
     for case in cases:
@@ -89,7 +89,7 @@ def try_first(
 def _judge_saved(
     kernel: KernelUnderTest, case: Case, judge: Callable[[Case, str], CaseResult]
 ) -> CaseResult | None:
-    """What becomes of a case; None where the kernel no longer takes it."""
+    """Return the result of a saved case, or None if the kernel no longer takes it."""
     try:
         kernel.require(case)
     except ValueError:
@@ -106,19 +106,19 @@ def _judge_saved(
 
 # -- check ---------------------------------------------------------------------------------------
 Listener = Callable[[dict[str, Any]], None]
-MORE = 12  # cases that are still drawn after the first finding, for faults of another kind
+MORE = 12  # cases drawn after the first finding, to find other faults
 RUNS_TO_SHRINK = 60  # per fault
-PATIENCE = 30.0  # counted seconds after a finding, for more of them and for each to shrink
-MOST_SPENT = 3  # cases that may run out of their time or memory, before no more are drawn
-REPEATS = 1000  # draws in a row that bring nothing new
-SHRUNK_FAULTS = 8  # the rest are reported by the smallest case that was drawn
+PATIENCE = 30.0  # counted seconds after a finding, to find more and to shrink each
+MOST_SPENT = 3  # cases that may run out of time or memory before drawing stops
+REPEATS = 1000  # draws in a row without a new case
+SHRUNK_FAULTS = 8  # the rest are reported at the smallest case that was drawn
 
 
 @dataclass(slots=True)
 class _CheckState:
-    """One check under way: what calls the kernel, who listens, and every case judged so far.
+    """One check in progress: the kernel, its backend, the listener, and all cases judged so far.
 
-    `before` are those that came before any was drawn, `kept` the observations of wrong values that
+    `before` are the cases judged before any was drawn, `kept` the observations of wrong values that
     are still to be explained.
     """
 
@@ -155,16 +155,16 @@ def check(
 ) -> Report:
     """Judge a kernel by every property over `max_examples` cases of each format of its contract.
 
-    The same seed draws the same cases. `case` replays one case instead, as it is; those of `first`
-    are tried before any is drawn. `target` is the GPU whose dots the simulator imitates, None for
-    exact IEEE chains. With `launch`, what held when simulated is launched on `device` too (None:
-    there is none, and the report is incomplete), and what the simulator does not see is judged
-    there alone. With `limits`, a kernel that keeps its contract is tried beyond it (limits.py).
-    `listener` gets every event but the answer, each case before it runs and each fault when it is
+    The same seed draws the same cases. `case` replays one case instead, unchanged; those of `first`
+    are tried before any is drawn. `target` is the GPU whose dots the simulator models, None for
+    exact IEEE chains. With `launch`, cases that hold when simulated are launched on `device` too
+    (None: there is none, and the report is incomplete), and what the simulator cannot see is judged
+    there only. With `limits`, a kernel that keeps its contract is tried beyond it (limits.py).
+    `listener` gets every event but the answer: each case before it runs, and each fault when it is
     first seen. A call may take `seconds`, counted (work.py). With `premise` each launch whose bits
     are predicted is compiled, in `memory` bytes and a folder of `room`, and compared. With `proof`,
-    a solver first tries to decide for every size what it can, in `proof_seconds`; no proof hides
-    what a case shows. Raises ValueError for what is out of range, TypeError for what is no kernel.
+    a solver first tries to decide properties for every size, in `proof_seconds`; no proof hides a
+    finding. Raises ValueError for an argument out of range, TypeError if `kernel` is no kernel.
     """
     require_arguments(kernel, max_examples, seed, case)
     tell: Listener = listener or (lambda event: None)
@@ -172,8 +172,10 @@ def check(
     backend = Simulator(target, seconds=seconds, **({} if _run is None else {"runner": _run}))
 
     def alone() -> Report:
-        one = replace(kernel, device_only=True)
-        return check_alone(one, backend, max_examples, seed, case, launch, device, tell, premises)
+        device_kernel = replace(kernel, device_only=True)
+        return check_alone(
+            device_kernel, backend, max_examples, seed, case, launch, device, tell, premises
+        )
 
     if kernel.device_only:
         return alone()
@@ -182,7 +184,7 @@ def check(
     began = time.perf_counter()
     try:
         decides = proof and _run is None and _prove is None
-        # of a fake simulator's results nothing is proved
+        # nothing is proved of a fake simulator's results
         if proof and case is None and (_run is None or _prove is not None):
             bench.attempt = attempt(kernel, target, proof_seconds, tell, _prove)
         drawn, findings = _check(bench, max_examples, seed, case, () if case else first)
@@ -202,14 +204,14 @@ def check(
             more = _find_needed if report.findings or report.expected else _find_limits
             report = replace(report, limits=more(bench, report, decides))
     finally:
-        bench.state.restore()  # another kernel of this process finds what it would find alone
+        bench.state.restore()  # the next kernel in this process starts from the same state
     return judge_compiled(report, kernel, target, case, max_examples, began)
 
 
 def _check(
     bench: _CheckState, max_examples: int, seed: int, case: Case | None, first: Sequence[Case]
 ) -> tuple[list[CaseResult], list[Finding]]:
-    """The cases that were drawn, and the faults that cases show, each shrunk and explained."""
+    """Return the drawn cases, and the faults that cases show, each shrunk and explained."""
     formats = bench.kernel.contract.formats
     bench.listener({"event": "start", "examples": 1 if case else max_examples * len(formats)})
     before = try_first(bench.kernel, first, partial(_judge, bench), bench.listener)
@@ -220,22 +222,22 @@ def _check(
         for dtype in formats:
             if not _explore(bench, dtype, max_examples, random.Random(f"{seed} {dtype}")):
                 break
-    # a refutation at a case that is too much to run says nothing, and takes nothing from the rest
+    # a refuting case too large to run decides nothing, and does not count as drawn
     drawn = [judged for judged in bench.judged.values() if not bench.attempt.is_spent_on(judged)]
-    drawn += (judged for judged in before if not judged.applied)  # nothing is known of them now
+    drawn += (judged for judged in before if not judged.applied)  # their result is unknown now
     findings = find_no_launch(drawn)
     seen = [*before, *drawn]
     bench.judged = bench.before | bench.judged
     if case is None:
-        # where other data gave wrong values, index data that are not exact either say more
+        # if other data gave wrong values, a wrong value on index data is more specific
         beyond = (f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None)
         seen += [_judge(bench, on_integers(finding.case), "shrink") for finding in beyond]
 
-    def judge_more(one: Case) -> CaseResult:
-        return _judge(bench, one, "shrink")
+    def judge_more(case: Case) -> CaseResult:
+        return _judge(bench, case, "shrink")
 
-    def recall(one: Case) -> Observation:
-        return bench.kept.get(one) or _observe(bench, one)
+    def recall(case: Case) -> Observation:
+        return bench.kept.get(case) or _observe(bench, case)
 
     faults = dedupe(seen)
     for position, finding in enumerate(faults):
@@ -244,32 +246,32 @@ def _check(
         finding = explain(finding, bench.kernel, judge_more, recall)
         findings.append(label_configuration(finding, bench.judged))
     findings = join(findings, judge_more, recall)
-    return drawn, [label_line(f, lambda one: _observe(bench, one, traced=True)) for f in findings]
+    return drawn, [label_line(f, lambda c: _observe(bench, c, traced=True)) for f in findings]
 
 
 def _explore(bench: _CheckState, dtype: str, max_examples: int, rng: random.Random) -> bool:
-    """Judge up to max_examples cases of one format; False where no property applies to one."""
-    besides = bench.attempt.list_refuting(bench.kernel, dtype)
-    stop_at = len(bench.judged) + max_examples + len(besides)
+    """Judge up to max_examples cases of one format; False if no property applies to one."""
+    extra = bench.attempt.list_refuting(bench.kernel, dtype)
+    stop_at = len(bench.judged) + max_examples + len(extra)
     failed, repeats, spent, until = False, 0, 0, float("inf")
-    for one in list_cases(bench.kernel, bench.judged, bench.attempt, dtype, rng, max_examples):
+    for case in list_cases(bench.kernel, bench.judged, bench.attempt, dtype, rng, max_examples):
         # a contract may admit fewer cases than requested
         if len(bench.judged) >= stop_at or repeats > REPEATS or counted_seconds() > until:
             break
         if spent >= MOST_SPENT:
             break
-        if one in bench.judged:
+        if case in bench.judged:
             repeats += 1
             continue
         repeats = 0
-        judged = _judge(bench, one, "draw")
+        judged = _judge(bench, case, "draw")
         if bench.attempt.is_spent_on(judged):
             continue
         if judged.raised is not None and judged.raised.kind == "exhausted":
             spent += 1  # other cases may need less
         elif not judged.applied:
             return False
-        # a failure that is expected takes no cases from the search for others
+        # an expected failure takes no cases from the search for others
         if not failed and find_unexpected(judged.findings, bench.kernel):
             failed, until = True, counted_seconds() + PATIENCE
             stop_at = min(stop_at, len(bench.judged) + MORE)
@@ -279,7 +281,7 @@ def _explore(bench: _CheckState, dtype: str, max_examples: int, rng: random.Rand
 def _judge(bench: _CheckState, case: Case, phase: str) -> CaseResult:
     if case in bench.judged:
         return bench.judged[case]
-    known = {f.key for one in (bench.before | bench.judged).values() for f in one.findings}
+    known = {f.key for result in (bench.before | bench.judged).values() for f in result.findings}
     index = len(bench.judged)
     bench.listener({"event": "case", "phase": phase, "index": index, "case": case.to_json()})
     began = time.perf_counter()
@@ -307,15 +309,15 @@ def _find_limits(bench: _CheckState, report: Report, decides: bool) -> tuple[Lim
         bench.state.restore()
         return judge(observe(kernel, case, bench.backend))
 
-    found = []
+    stops = []
     for stop in find_limits(bench.kernel, next(tiles, Survey().tiles[0][0]), try_beyond):
         bench.listener({"event": "limit", "limit": stop.limit.to_dict()})
-        found.append(stop)
+        stops.append(stop)
     if not decides:
-        return tuple(stop.limit for stop in found)
-    # all limits were told before: whatever ends a solver takes none of them away
+        return tuple(stop.limit for stop in stops)
+    # all limits were reported before: the death of a solver loses none of them
     target = bench.backend.target
-    return tuple(sharpen(bench.kernel, target, stop, try_beyond) for stop in found)
+    return tuple(sharpen(bench.kernel, target, stop, try_beyond) for stop in stops)
 
 
 def _find_needed(bench: _CheckState, report: Report, decides: bool) -> tuple[Limit, ...]:
@@ -331,7 +333,7 @@ def _find_needed(bench: _CheckState, report: Report, decides: bool) -> tuple[Lim
 
 
 def _observe(bench: _CheckState, case: Case, traced: bool = False) -> Observation:
-    # what earlier cases left in the wrapper's modules is no part of this one
+    # the state that earlier cases left in the wrapper's modules must not affect this one
     bench.state.restore()
     observation = observe(bench.kernel, case, bench.backend, traced=traced)
     make_related_calls(observation, bench.backend, bench.state)
@@ -342,9 +344,9 @@ def _shrink(bench: _CheckState, finding: Finding) -> Finding:
     runs, until = len(bench.judged), counted_seconds() + PATIENCE
 
     def instance(judged: CaseResult) -> Finding | None:
-        found = [f for f in judged.findings if same_fault(f, finding)]
-        found.sort(key=lambda f: f.key != finding.key)  # along the same axis, where it shows so
-        return next((f for f in found if (f.cause is None) >= (finding.cause is None)), None)
+        matches = [f for f in judged.findings if same_fault(f, finding)]
+        matches.sort(key=lambda f: f.key != finding.key)  # the same axis first
+        return next((f for f in matches if (f.cause is None) >= (finding.cause is None)), None)
 
     def fails(candidate: Case) -> bool | None:
         spent = len(bench.judged) - runs >= RUNS_TO_SHRINK or counted_seconds() > until

@@ -21,7 +21,7 @@ from gemmproof.reference.work import counted_seconds
 from gemmproof.report.record import Limit
 
 # -- limits by cases -----------------------------------------------------------------------------
-# counted, for all that lies beyond; what is not reached is reported as not tried
+# counted, for all steps beyond the contract; steps not reached are reported as not tried
 LIMIT_SECONDS = 20.0
 
 Judge = Callable[[KernelUnderTest, Case, Extension], CaseResult]
@@ -29,7 +29,7 @@ Judge = Callable[[KernelUnderTest, Case, Extension], CaseResult]
 
 @dataclass(frozen=True, slots=True)
 class LimitFound:
-    """A step beyond a contract with what became of it, and the finding where it is a limit."""
+    """The result of a step beyond a contract, with the finding if it is a limit."""
 
     step: Extension
     limit: Limit
@@ -37,9 +37,9 @@ class LimitFound:
 
 
 def find_limits(kernel: KernelUnderTest, tile: Tile, judge: Judge) -> Iterator[LimitFound]:
-    """For every step beyond the contract, whether it holds, or the first case that shows a limit.
+    """Yield, for every step beyond the contract, that it holds, or the first case that fails.
 
-    Where other strides are a limit, a misaligned base and spans are not tried: they are views too.
+    If other strides are a limit, a misaligned base and spans are not tried: they are views too.
     """
     until, limited = counted_seconds() + LIMIT_SECONDS, set()
     for step in (*list_keywords(kernel, tile), *list_beyond(kernel.contract, tile)):
@@ -55,36 +55,36 @@ def find_limits(kernel: KernelUnderTest, tile: Tile, judge: Judge) -> Iterator[L
 
 
 def _try(kernel: KernelUnderTest, step: Extension, judge: Judge) -> LimitFound:
-    def say(status: str, why: str = "", case: Case | None = None) -> LimitFound:
+    def stop_at(status: str, why: str = "", case: Case | None = None) -> LimitFound:
         return LimitFound(step, Limit(step.name, step.option, status, why, case))
 
     wider = step.widen(kernel)
     for case in step.cases:
         try:
             judged = judge(wider, case, step)
-        except (ContractError, SpecError) as mistake:  # it need not hold where nothing is promised
-            return say("not tried", str(mistake), case)
+        except (ContractError, SpecError) as mistake:  # the contract does not cover this case
+            return stop_at("not tried", str(mistake), case)
         root = next((f for f in judged.findings if f.cause is None), None)
         if root is not None:
-            return replace(say("limit", root.message, case), finding=root)
-        if judged.raised is not None:  # the simulator does not know what the kernel does there
-            return say("not tried", judged.raised.text, case)
+            return replace(stop_at("limit", root.message, case), finding=root)
+        if judged.raised is not None:  # the simulator cannot follow the kernel there
+            return stop_at("not tried", judged.raised.text, case)
         if case.is_sampled and not judged.followed:
             why = "what the call does depends on elements of so large a result"
-            return say("not tried", why, case)
-    return say("holds")
+            return stop_at("not tried", why, case)
+    return stop_at("holds")
 
 
 # -- exact limits --------------------------------------------------------------------------------
-EXACT_SECONDS = 5.0  # counted, for the place of one limit
-MOST_STEP = 1024  # that sizes are asked to be multiples of
+EXACT_SECONDS = 5.0  # counted, to solve for one limit
+MOST_STEP = 1024  # the largest divisor that sizes may need
 
 
 def sharpen(kernel: KernelUnderTest, target: str | None, stop: LimitFound, judge: Judge) -> Limit:
-    """A limit with where it begins, as far as that is decided."""
+    """Return a limit with the size at which it begins, as far as that is decided."""
     try:
         return _sharpen(kernel, target, stop, judge)
-    except Exception:  # it runs the wrapper over symbols, which may raise anything, and z3
+    except Exception:  # it runs the wrapper over symbols, and z3: either may raise anything
         return stop.limit
 
 
@@ -99,12 +99,12 @@ def _sharpen(kernel: KernelUnderTest, target: str | None, stop: LimitFound, judg
         return _fails(judge(wider, case, step))
 
     axis = next((axis for axis in step.words if axis in ("M", "N", "K", "batch")), None)
-    said = ""
+    proof = ""
     if stop.finding.property == memory_use.FIT:
-        said = _format_wraps(wider, target, fails)
+        proof = _format_wraps(wider, target, fails)
     elif axis is not None and kernel.contract.sizes(axis).step > 1:
-        said = _format_divisor(wider, target, axis, kernel.contract.sizes(axis).step, fails)[1]
-    return replace(limit, proof=said)
+        proof = _format_divisor(wider, target, axis, kernel.contract.sizes(axis).step, fails)[1]
+    return replace(limit, proof=proof)
 
 
 def find_needed(
@@ -114,7 +114,7 @@ def find_needed(
     tiles: Sequence[Tile],
     judge: Callable[[Case], CaseResult],
 ) -> tuple[Limit, ...]:
-    """The multiples that a kernel needs which breaks its contract, where it is right with them."""
+    """Return the divisors of sizes that a kernel which breaks its contract needs to be right."""
     try:
         return tuple(_find_needed(kernel, target, findings, tiles, judge))
     except Exception:  # as above
@@ -140,25 +140,25 @@ def _find_needed(
     def fails(case: Case) -> bool | None:
         return _fails(judge(case))
 
-    said = []
+    proofs = []
     for axis in sides:
-        one = kernel
+        narrowed = kernel
         for other, n in sides.items():
-            one = one if other == axis else narrow(one, other, n)
-        step, words = _format_divisor(one, target, axis, sides[axis], fails)
-        if not words:
+            narrowed = narrowed if other == axis else narrow(narrowed, other, n)
+        step, text = _format_divisor(narrowed, target, axis, sides[axis], fails)
+        if not text:
             return
         sides[axis] = step
-        said.append(words)
+        proofs.append(text)
     sizes = ",".join(f"{axis}={n}..:{n}" for axis, n in sides.items())
     name = " and ".join(f"{axis} in {n}..:{n}" for axis, n in sides.items())
-    yield Limit(name, f"--sizes {sizes}", "needed", proof="; ".join(said))
+    yield Limit(name, f"--sizes {sizes}", "needed", proof="; ".join(proofs))
 
 
 def _format_wraps(
     kernel: KernelUnderTest, target: str | None, fails: Callable[[Case], bool | None]
 ) -> str:
-    """Up to where offsets fit, and that they wrap there; "" where that is not decided."""
+    """Format the sizes up to which offsets do not wrap; "" if that is not decided."""
     from gemmproof.properties.proof.size_limits import find_wraps
 
     wraps = find_wraps(kernel, target, EXACT_SECONDS)
@@ -179,24 +179,24 @@ def _format_divisor(
     step: int,
     fails: Callable[[Case], bool | None],
 ) -> tuple[int, str]:
-    """What sizes must be multiples of, at most `step`, and words; "" where nothing is proved."""
+    """Return the divisor, at most `step`, that sizes need, and its proof as text; "" if none."""
     from gemmproof.properties.proof.size_limits import find_divisor
 
-    found = find_divisor(kernel, target, axis, step, EXACT_SECONDS)
-    if found is None:
+    divisor = find_divisor(kernel, target, axis, step, EXACT_SECONDS)
+    if divisor is None:
         return step, ""
-    # of a formula only the addresses are proved
+    # for a formula only the addresses are proved
     what = "proved" if kernel.spec is None else "addresses proved"
-    enough = f"{what} for every {axis} that is a multiple of {found.step}"
-    shown = [case for case in found.below if fails(case)]
-    if not found.is_least or len(shown) < len(found.below):
-        return found.step, enough
+    enough = f"{what} for every {axis} that is a multiple of {divisor.step}"
+    shown = [case for case in divisor.below if fails(case)]
+    if not divisor.is_least or len(shown) < len(divisor.below):
+        return divisor.step, enough
     less = ", ".join(f"{axis}={getattr(case, axis)}" for case in shown)
-    return found.step, f"{enough}, and not of less: {less} fails" if less else enough
+    return divisor.step, f"{enough}, and not of less: {less} fails" if less else enough
 
 
 def _fails(judged: CaseResult) -> bool | None:
-    """Whether a case shows a fault; None where it could not be followed."""
+    """Return whether a case shows a fault, or None if it could not be followed."""
     if any(finding.cause is None for finding in judged.findings):
         return True
     return None if judged.raised is not None or not judged.followed else False

@@ -32,7 +32,7 @@ from gemmproof.reference.provenance import owner
 # -- constants -----------------------------------------------------------------------------------
 MOST_FUNCTIONS = 200  # of a package, the nearest to the wrapper
 MOST_VALUES = 16  # of one expression: configurations multiply
-LEAST, LARGEST = 5, 2**26  # what lies below is drawn anyway; no case has more elements
+LEAST, LARGEST = 5, 2**26  # smaller values are drawn anyway; no case has more elements
 
 Names = Mapping[str, frozenset[int]]
 
@@ -48,19 +48,19 @@ _OPERATORS: dict[type[ast.operator], Any] = {
 _COMPARING = ("min", "max", "minimum", "maximum", "clamp", "cdiv", "range", "arange")
 
 
-def find_constants(wrapper: object, given: Iterable[tuple[str, Any]] = ()) -> tuple[int, ...]:
-    """The constants, nearest to the wrapper first; `given` are constexprs of its launches."""
-    keywords: list[tuple[str, Any]] = list(given)
+def find_constants(wrapper: object, constexprs: Iterable[tuple[str, Any]] = ()) -> tuple[int, ...]:
+    """Return the constants, nearest to the wrapper first; `constexprs` are of its launches."""
+    keywords: list[tuple[str, Any]] = list(constexprs)
     functions = list(_walk(wrapper, keywords))
-    found: dict[int, None] = {}
+    constants: dict[int, None] = {}
     for function in functions:
         for node in _definitions(function.__code__.co_filename).get(_first_line(function), ()):
-            found |= dict.fromkeys(_compared(node, _names(function, node, keywords)))
-    return tuple(n for n in found if LEAST <= n <= LARGEST)
+            constants |= dict.fromkeys(_compared(node, _names(function, node, keywords)))
+    return tuple(n for n in constants if LEAST <= n <= LARGEST)
 
 
 def _walk(wrapper: object, keywords: list[tuple[str, Any]]) -> Iterator[types.FunctionType]:
-    """The functions that a wrapper reaches by name, breadth first, and what partials give them."""
+    """Yield the functions a wrapper reaches by name, breadth first; collect partials' keywords."""
     waiting, seen, count = [wrapper], set(), 0
     while waiting and count < MOST_FUNCTIONS:
         value: Any = waiting.pop(0)
@@ -84,7 +84,7 @@ def _walk(wrapper: object, keywords: list[tuple[str, Any]]) -> Iterator[types.Fu
         elif isinstance(value, type):
             waiting += [part for part in vars(value).values() if _is_code(part)]
         elif not isinstance(value, types.ModuleType):
-            # what triton.jit, triton.autotune and functools.cache make of a function, or an object
+            # an object, or the wrapper that triton.jit, autotune or functools.cache returns
             parts = vars(value) if hasattr(value, "__dict__") else {}
             waiting += [*(parts.get(name) for name in ("fn", "__wrapped__")), type(value)]
 
@@ -94,7 +94,7 @@ def _is_code(part: object) -> bool:
 
 
 def _named(function: types.FunctionType) -> list[Any]:
-    """What a function's code names: globals, members of modules, variables of a closure."""
+    """Return the values a function's code names: globals, members of modules, closure variables."""
     names: list[str] = []
     codes = [function.__code__]
     while codes:
@@ -104,8 +104,10 @@ def _named(function: types.FunctionType) -> list[Any]:
     values = [function.__globals__[n] for n in dict.fromkeys(names) if n in function.__globals__]
     modules = [vars(value) for value in values if isinstance(value, types.ModuleType)]
     values += [module[n] for module in modules for n in dict.fromkeys(names) if n in module]
-    found = (*values, *_cells(function).values())
-    return [x for x in found if callable(x) or hasattr(x, "fn")]  # a tuner cannot be called
+    values_and_cells = (*values, *_cells(function).values())
+    return [
+        x for x in values_and_cells if callable(x) or hasattr(x, "fn")
+    ]  # a tuner cannot be called
 
 
 def _cells(function: types.FunctionType) -> dict[str, Any]:
@@ -124,25 +126,25 @@ def _first_line(function: types.FunctionType) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _definitions(filename: str) -> Mapping[int, list[ast.AST]]:
-    """The functions of a file by their first line, that of a decorator included."""
-    found: dict[int, list[ast.AST]] = defaultdict(list)
+    """Return the functions of a file by their first line, that of a decorator included."""
+    definitions: dict[int, list[ast.AST]] = defaultdict(list)
     try:
         tree = ast.parse(Path(filename).read_bytes())
-    except (OSError, SyntaxError, ValueError):  # code that was made without a file
-        return found
+    except (OSError, SyntaxError, ValueError):  # code that was generated without a file
+        return definitions
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = min(part.lineno for part in (node, *node.decorator_list))
-            found[first].append(node)
+            definitions[first].append(node)
         elif isinstance(node, ast.Lambda):
-            found[node.lineno].append(node)
-    return found
+            definitions[node.lineno].append(node)
+    return definitions
 
 
 def _names(
     function: types.FunctionType, node: ast.AST, keywords: Iterable[tuple[str, Any]]
 ) -> Names:
-    """The integers that names stand for in a function: its module's, its defaults, its own."""
+    """Return the integers that names stand for in a function: globals, defaults, locals."""
     code = function.__code__
     positional = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ or ()
@@ -165,7 +167,7 @@ def _names(
 
 
 def _evaluate(node: ast.AST, names: Names) -> frozenset[int]:
-    """The integers that an expression of constants may be; none for anything else."""
+    """Return the integers that an expression of constants may be; none for anything else."""
     if isinstance(node, ast.Constant):
         return frozenset({node.value}) if type(node.value) is int else frozenset()
     if isinstance(node, ast.Name):
@@ -182,7 +184,7 @@ def _evaluate(node: ast.AST, names: Names) -> frozenset[int]:
 
 
 def _compared(node: ast.AST, names: Names) -> Iterator[int]:
-    """What is compared with, or divides, in a function's source."""
+    """Yield the values that a function's source compares with or divides by."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Compare):
             for side in (inner.left, *inner.comparators):
@@ -210,9 +212,9 @@ def list_cases(
     rng: random.Random,
     max_examples: int,
 ) -> Iterator[Case]:
-    """Cases of one format, without end; each is judged before the next one is asked for.
+    """Yield cases of one format, without end; each is judged before the next one is drawn.
 
-    Of those that a proof asks for, at most half of `max_examples` are tried, besides refutations.
+    At most half of `max_examples` are cases that a proof asks for, not counting refutations.
     """
     contract = kernel.contract
     first = smallest(contract, dtype)
@@ -222,29 +224,29 @@ def list_cases(
     usual = Survey().tiles[0]
     tiles = [seen.tiles or usual]
     for config in range(1, max((launch.configs for launch in seen.launches), default=1)):
-        one = replace(first, config=config)
-        yield one
-        tiles.append(judged[one].tiles or usual)
+        case = replace(first, config=config)
+        yield case
+        tiles.append(judged[case].tiles or usual)
     # a wrapper may choose its tiles by the sizes, and its kernel by the alignment
     whole = probe(contract, dtype, WHOLE)
     probes = [probe(contract, dtype), whole]
-    for one in probes:
-        yield one
-        tiles[one.config] = tuple(dict.fromkeys((*tiles[one.config], *judged[one].tiles)))
-        if one is whole and _label_kernels(judged[whole]) - _label_kernels(seen):
+    for case in probes:
+        yield case
+        tiles[case.config] = tuple(dict.fromkeys((*tiles[case.config], *judged[case].tiles)))
+        if case is whole and _label_kernels(judged[whole]) - _label_kernels(seen):
             probes += [replace(whole, config=config) for config in range(1, len(tiles))]
-        if one is whole and judged[whole].asked_sms:
+        if case is whole and judged[whole].asked_sms:
             probes.append(replace(whole, sms=1))
-    given = [pair for one in judged.values() for pair in one.constants]
-    asks_sms = any(one.asked_sms for one in judged.values())
-    constants = find_constants(kernel.launch, dict.fromkeys(given))
+    constexprs = [pair for result in judged.values() for pair in result.constants]
+    asks_sms = any(result.asked_sms for result in judged.values())
+    constants = find_constants(kernel.launch, dict.fromkeys(constexprs))
     arguments = tuple(kernel.list_options().items())
     survey = Survey(
         tuple(tiles),
-        _list_named("SPLIT", given),
+        _list_named("SPLIT", constexprs),
         asks_sms,
         constants,
-        _list_named("GROUP", given),
+        _list_named("GROUP", constexprs),
         arguments,
     )
     asked = (c for c in attempt.cases if c.dtype == dtype and fits_budget(c, contract, survey))
@@ -258,16 +260,16 @@ def _label_kernels(judged: CaseResult) -> set[str]:
     return {launch.kernel for launch in judged.launches}
 
 
-def _list_named(word: str, given: Iterable[tuple[str, Any]]) -> tuple[int, ...]:
-    """The values of constexprs that have a word in their name, and that may count tiles."""
-    found = {value for name, value in given if word in name.upper() and type(value) is int}
-    return tuple(sorted(value for value in found if 2 <= value <= MOST_TILES))
+def _list_named(word: str, constexprs: Iterable[tuple[str, Any]]) -> tuple[int, ...]:
+    """Return the values of constexprs whose name has a word, and that may count tiles."""
+    values = {value for name, value in constexprs if word in name.upper() and type(value) is int}
+    return tuple(sorted(value for value in values if 2 <= value <= MOST_TILES))
 
 
 def require_arguments(
     kernel: KernelUnderTest, max_examples: int, seed: int, case: Case | None
 ) -> None:
-    """Raise ValueError for what no cases can be drawn by, TypeError for what is no kernel."""
+    """Raise ValueError for arguments that are out of range, TypeError for no kernel."""
     require_kernel("check", kernel)
     if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
         raise ValueError(f"check: got {max_examples=}, expected a positive integer")

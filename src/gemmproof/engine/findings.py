@@ -21,13 +21,13 @@ from gemmproof.properties.observation import SIMULATOR, Observation
 
 # -- deduplication -------------------------------------------------------------------------------
 def dedupe(judged: Iterable[CaseResult]) -> list[Finding]:
-    """The simplest instance of every fault, root causes first, in the table's order.
+    """Return the simplest instance of every fault, root causes first, in the table's order.
 
     An instance that is a root cause comes before any that is a consequence.
     """
     best: dict[Key, Finding] = {}
-    for one in judged:
-        for finding in one.findings:
+    for result in judged:
+        for finding in result.findings:
             held = best.get(finding.key)
             if held is None or _rank(finding) < _rank(held):
                 best[finding.key] = finding
@@ -37,7 +37,7 @@ def dedupe(judged: Iterable[CaseResult]) -> list[Finding]:
 
 
 def _says_more(finding: Finding, other: Finding) -> bool:
-    """Whether a finding is the other one with the axis named, as a larger case can show."""
+    """Return whether a finding is the other one with its axis known, as a larger case can show."""
     return (
         (finding.property, finding.fault) == (other.property, other.fault)
         and finding.operand == other.operand
@@ -52,9 +52,9 @@ def _rank(finding: Finding) -> tuple[Any, ...]:
 
 
 def find_no_launch(judged: Sequence[CaseResult]) -> list[Finding]:
-    """One finding if no case with any work launched a kernel: then nothing was checked.
+    """Return one finding if no case with any work launched a kernel: then nothing was checked.
 
-    A wrapper may leave some sizes to torch: only where all cases did is that a finding.
+    A wrapper may leave some sizes to torch: it is a finding only if every case did.
     """
     usual = (j for j in judged if j.raised is None and not j.case.is_sampled)
     worked = [j for j in usual if j.case.M and j.case.N and j.case.K]
@@ -83,57 +83,60 @@ def label_missing(
     target: str | None,
     restore: Callable[[], None],
 ) -> list[Finding]:
-    """The findings, those of stray accesses with what is missing; it runs the wrapper for them."""
-    stray = [f for f in findings if _is_stray(f)]
-    found: dict[str, str] = {}
-    for config in dict.fromkeys(f.case.config for f in stray):
-        wanted = frozenset(f.where for f in stray if f.case.config == config and f.where)
+    """Return the findings, with the missing condition of each out-of-bounds access.
+
+    Runs the wrapper to find them.
+    """
+    out_of_bounds = [f for f in findings if _is_out_of_bounds(f)]
+    missing: dict[str, str] = {}
+    for config in dict.fromkeys(f.case.config for f in out_of_bounds):
+        lines = frozenset(f.where for f in out_of_bounds if f.case.config == config and f.where)
         restore()
         try:
             from gemmproof.properties.address_map.explain_access import (
                 find_missing,  # brings the solver
             )
 
-            found |= find_missing(kernel, target, config, wanted - found.keys(), SECONDS)
-        except (Exception, SystemExit):  # a wrapper may raise anything; the finding says enough
+            missing |= find_missing(kernel, target, config, lines - missing.keys(), SECONDS)
+        except (Exception, SystemExit):  # a wrapper may raise anything; the finding is enough
             continue
         finally:
             restore()
-    return [_name(f, found) if f in stray else f for f in findings]
+    return [_name(f, missing) if f in out_of_bounds else f for f in findings]
 
 
-def _is_stray(finding: Finding) -> bool:
+def _is_out_of_bounds(finding: Finding) -> bool:
     own = (finding.property, finding.backend, finding.cause)
     return own == (memory_use.BOUNDS, SIMULATOR, None) and finding.where is not None
 
 
-def _name(finding: Finding, found: dict[str, str]) -> Finding:
-    said = found.get(finding.where or "")
-    if said is None:
+def _name(finding: Finding, missing: dict[str, str]) -> Finding:
+    condition = missing.get(finding.where or "")
+    if condition is None:
         return finding
-    return replace(finding, message=f"{finding.message}; missing: {said}")
+    return replace(finding, message=f"{finding.message}; missing: {condition}")
 
 
 # -- explanations --------------------------------------------------------------------------------
-# what integers that are not exact explain
+# properties whose faults are explained by wrong values on integers
 INEXACT = (exact_values.BOUND, exact_values.NAME, metamorphic.NAME, determinism.ROWS)
-# what a wrong element of c shows
+# properties that a wrong element of c breaks
 OF_VALUES = (*INEXACT, exact_values.EXACT, determinism.SAME)
-# what diagnose.py finds a class for
+# properties whose faults diagnose.py classifies
 DIAGNOSED = (exact_values.EXACT, exact_values.BOUND)
-SEEDS = (1, 2, 3)  # of cases that are like one that showed a fault
+SEEDS = (1, 2, 3)  # of cases similar to one that showed a fault
 KEPT_BYTES = 1 << 30  # of observations whose wrong values are still to be explained
 
 
 def keep(kept: dict[Case, Observation], observation: Observation) -> None:
-    """Keep an observation until it is explained; where they get too large, the simplest stay."""
+    """Keep an observation until it is explained; if they grow too large, the simplest stay."""
     kept[observation.case] = observation
     while len(kept) > 1 and sum(o.nbytes for o in kept.values()) > KEPT_BYTES:
         del kept[max(kept, key=lambda case: case.rank)]
 
 
 def on_integers(case: Case) -> Case:
-    """The same case alone on index data, whose sums are exact."""
+    """Return the same case alone on index data, whose sums are exact."""
     return replace(case, fill="index", seed=0, compare=None)
 
 
@@ -143,11 +146,11 @@ def explain(
     judge: Callable[[Case], CaseResult],
     recall: Callable[[Case], Observation],
 ) -> Finding:
-    """A value finding with its cause or its class; any other finding as it is.
+    """Return a value finding with its cause or its class; any other finding unchanged.
 
-    `judge(case)` judges a case, `recall(case)` gives what a judged case with a value finding gave.
-    A finding of other values is a consequence where index data of the same case are not exact
-    either.
+    `judge(case)` judges a case, `recall(case)` returns the observation of a judged case with a
+    value finding. A finding on other data is a consequence if index data of the same case are not
+    exact either.
     """
     if finding.cause is not None:
         return finding
@@ -165,7 +168,7 @@ def explain(
     explained = diagnose(finding, recall(finding.case))
     if explained and math.prod(finding.case.result_shape) > 1:
         return explained
-    # a few more rows and columns may tell a class that so few do not; one element fits too many
+    # a few more rows and columns may decide the class; one element fits too many classes
     if larger is None or all(f.key != finding.key for f in judge(larger).findings):
         return explained or finding
     note = f" (seen at M={larger.M} N={larger.N})"
@@ -181,15 +184,15 @@ def _list_shown(
     judge: Callable[[Case], CaseResult],
     recall: Callable[[Case], Observation],
 ) -> list[Observation]:
-    """What cases with this fault gave: one a little larger, as few elements fit too many ways, and
-    the same with scales that are no powers of two.
+    """Return observations of cases with this fault: some a little larger, as few elements fit too
+    many classes, and some with scales that are no powers of two.
 
-    Of none of them are the values what a stray address left.
+    None of them has values that came from an out-of-bounds address.
     """
     case, contract = finding.case, kernel.contract
     steps = {axis: contract.sizes(axis).step for axis in "MNK"}
     M, N = case.M + 6 * steps["M"], case.N + 9 * steps["N"]
-    # where K goes in steps, operands of groups of k get more groups too
+    # if K has a step, operands with groups along k get more groups too
     deep = {"K": case.K + 3 * steps["K"]} if steps["K"] > 1 else {}
     wider: tuple[dict[str, int], ...] = (
         {"M": M, "N": N, **deep},
@@ -216,7 +219,7 @@ def _list_roots(judged: CaseResult) -> list[Finding]:
 
 
 def label_line(finding: Finding, trace: Callable[[Case], Observation]) -> Finding:
-    """A root cause among the findings of values with the line that it comes from.
+    """Return a root cause among the findings of values with the line that it comes from.
 
     `trace(case)` observes a case once more, with a trace.
     """
@@ -226,7 +229,7 @@ def label_line(finding: Finding, trace: Callable[[Case], Observation]) -> Findin
 
 
 def label_configuration(finding: Finding, judged: Mapping[Case, CaseResult]) -> Finding:
-    """The finding with the constants of its configuration, where the first one does not show it."""
+    """Return the finding with its configuration's constants, if the first does not show it."""
     config = finding.case.config
     own, first = (judged.get(replace(finding.case, config=i)) for i in (config, 0))
     # a kernel that does not compile has no constants here, and its message names them
@@ -240,7 +243,7 @@ def label_configuration(finding: Finding, judged: Mapping[Case, CaseResult]) -> 
 # -- causes --------------------------------------------------------------------------------------
 Rule = Callable[[Finding, Finding], bool]
 
-# what a wrong address of a load shows as, where it stays inside the operand or beyond it
+# properties that a wrong address of a load or a store breaks, inside the operand or beyond it
 _LOADED = (memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS, memory_use.LANES)
 _STORED = (memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS, memory_use.ONCE)
 _VALUES = (exact_values.EXACT, exact_values.BOUND)
@@ -249,7 +252,7 @@ _COMPARED = (metamorphic.NAME, determinism.ROWS)
 
 
 def same_fault(finding: Finding, other: Finding) -> bool:
-    """Whether two findings are one fault on one line, along whatever axis a case shows it."""
+    """Return whether two findings are one fault on one line, along any axis."""
     return all(
         getattr(finding, name) == getattr(other, name)
         for name in ("backend", "property", "fault", "operand", "where")
@@ -257,17 +260,17 @@ def same_fault(finding: Finding, other: Finding) -> bool:
 
 
 def label_axis(small: Finding, finding: Finding, faults: Sequence[Finding]) -> Finding:
-    """A fault at its smallest case, along the axis that larger cases show it along.
+    """Return a fault at its smallest case, with the axis along which larger cases show it.
 
     One element has no axis. `finding` is the fault as it was drawn, `faults` are all that were; the
-    axis is named if it is the only one.
+    axis is given if it is the only one.
     """
     axes = {f.axis for f in faults if same_fault(f, finding)} - {None}
     if small.axis is not None or axes != {finding.axis}:
         return small
     case = finding.case
-    words = f"along {finding.axis} at M={case.M} N={case.N} K={case.K}: {finding.got}"
-    return replace(small, axis=finding.axis, message=f"{small.message} ({words})")
+    location = f"along {finding.axis} at M={case.M} N={case.N} K={case.K}: {finding.got}"
+    return replace(small, axis=finding.axis, message=f"{small.message} ({location})")
 
 
 def join(
@@ -275,10 +278,10 @@ def join(
     judge: Callable[[Case], CaseResult],
     recall: Callable[[Case], Observation],
 ) -> list[Finding]:
-    """The findings, each root cause once, what follows from another one marked so.
+    """Return the findings, each root cause once, its consequences marked as such.
 
-    `judge` and `recall` are those of engine/explain.py. Roots come first, and of one fault along
-    several axes the one with the simplest case is the root.
+    `judge` and `recall` are those of `explain`. Roots come first; if one fault shows along several
+    axes, the one with the simplest case is the root.
     """
     roots: list[Finding] = []
     joined: list[Finding] = []
@@ -300,10 +303,10 @@ def join(
 
 
 def _simplest_first(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings without repeats, those of one fault together and by their cases' simplicity."""
+    """Return the findings without repeats, by fault and then by the rank of their case."""
     first = {f: next(g for g in findings if same_fault(f, g)) for f in findings}
-    place = {finding: i for i, finding in reversed(list(enumerate(findings)))}
-    return sorted(first, key=lambda f: (place[first[f]], f.case.rank))
+    order = {finding: i for i, finding in reversed(list(enumerate(findings)))}
+    return sorted(first, key=lambda f: (order[first[f]], f.case.rank))
 
 
 def _causes(root: Finding, finding: Finding) -> bool:
@@ -311,7 +314,7 @@ def _causes(root: Finding, finding: Finding) -> bool:
 
 
 def _along_another_axis(root: Finding, finding: Finding) -> bool:
-    """One line goes wrong along two axes: the line is to be mended once."""
+    """One line fails along two axes: it has to be fixed only once."""
     return finding.where is not None and same_fault(root, finding)
 
 
@@ -322,7 +325,7 @@ def _of_every_descriptor(root: Finding, finding: Finding) -> bool:
 
 
 def _stores_elsewhere(root: Finding, finding: Finding) -> bool:
-    """What is stored to a wrong address is stored twice there, and never where it belongs."""
+    """A store to a wrong address stores there twice, and leaves its own element unstored."""
     if root.property not in _STORED or finding.property != memory_use.ONCE:
         return False
     lost = finding.fault == "never_stored" and root.fault != "never_stored"
@@ -330,13 +333,13 @@ def _stores_elsewhere(root: Finding, finding: Finding) -> bool:
 
 
 def _reads_elsewhere(root: Finding, finding: Finding) -> bool:
-    """A load that goes to wrong addresses gives wrong values where they lie inside the operand."""
-    blamed = finding.property in _VALUES and finding.operand not in (None, "c")
-    return blamed and root.property in _LOADED and root.operand == finding.operand
+    """A load from wrong addresses inside the operand gives wrong values."""
+    wrong_operand = finding.property in _VALUES and finding.operand not in (None, "c")
+    return wrong_operand and root.property in _LOADED and root.operand == finding.operand
 
 
 def _rounds(root: Finding, finding: Finding) -> bool:
-    """Fewer bits show on integers and on other data; a smaller range, as overflow."""
+    """Fewer bits show on integers and on other data; a smaller range shows as overflow."""
     if root.property not in _VALUES or root.fault != "rounding":
         return False
     if finding.property == exact_values.NAME:
@@ -345,13 +348,13 @@ def _rounds(root: Finding, finding: Finding) -> bool:
 
 
 def _says_no_more(root: Finding, finding: Finding) -> bool:
-    """Wrong values of which nothing is known but that they are wrong, on data of two kinds."""
+    """Wrong values of unknown class, on data of two kinds."""
     known = {root.fault, finding.fault} != {"wrong_value"} or root.operand != finding.operand
     return (root.property, finding.property) == _VALUES and not known
 
 
 def _leaves_state(root: Finding, finding: Finding) -> bool:
-    """What shows only when the same call is repeated shows after other calls, too."""
+    """A fault that shows only when the same call is repeated shows after other calls, too."""
     return root.case.calls > 1 and finding.property == determinism.ORDER
 
 
@@ -371,7 +374,7 @@ def _compares_inexact(
     judge: Callable[[Case], CaseResult],
     recall: Callable[[Case], Observation],
 ) -> bool:
-    """Whether a call that this case is compared with is not exact on index data by itself."""
+    """Return whether a call this case is compared with is not exact on index data either."""
     observation = recall(finding.case)
     cases: list[Case] = []
     for other in observation.related:
@@ -387,15 +390,15 @@ def _compares_inexact(
 
 
 def _first_is_wrong(finding: Finding, recall: Callable[[Case], Observation]) -> bool:
-    """Whether calls differ because the first one is not exact, while all later ones are.
+    """Return whether calls differ because the first one alone is not exact.
 
-    Those were made over other bytes each, so that it is not the memory's bytes that matter.
+    The later calls ran over different bytes, so the contents of memory are not the cause.
     """
     observation = recall(finding.case)
     if not exact_values.exact_applies(observation) or not exact_values.not_exact(observation).any():
         return False
     later = [replace(observation, calls=(call,), memo={}) for call in observation.calls[1:]]
-    return all(one.has_result and not exact_values.not_exact(one).any() for one in later)
+    return all(x.has_result and not exact_values.not_exact(x).any() for x in later)
 
 
 _TURNED = {"row": "column", "column": "row", "padded": "transposed", "transposed": "padded"}

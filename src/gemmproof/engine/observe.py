@@ -58,12 +58,12 @@ MAX_ELEMENTS = 2**24  # a larger tensor is left as it is
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Ways to put back every container, tensor and module variable that a kernel can reach."""
+    """Functions that restore every container, tensor and module variable a kernel can reach."""
 
     undo: tuple[Callable[[], None], ...]
 
     def restore(self) -> None:
-        """Put everything back as it was when it was kept."""
+        """Restore everything to its state when it was recorded."""
         for step in self.undo:
             step()
 
@@ -72,7 +72,7 @@ _KEPT: dict[int, tuple[object, State]] = {}
 
 
 def keep_state(function: object) -> State:
-    """The state of a wrapper's modules as it was when this was first asked for that wrapper."""
+    """Return the state of a wrapper's modules when this was first called for that wrapper."""
     key = id(function)
     if key not in _KEPT:
         undo = (*_walk(function, set()), *_allocator())
@@ -81,7 +81,7 @@ def keep_state(function: object) -> State:
 
 
 def _allocator() -> Iterator[Callable[[], None]]:
-    """What triton.set_allocator keeps for the whole process, where Triton is used."""
+    """Yield what restores the allocator of triton.set_allocator, if Triton is used."""
     module = sys.modules.get("triton.runtime._allocation")
     if module is not None:
         yield functools.partial(module._allocator.set, module._allocator.get())
@@ -136,7 +136,7 @@ def _function(value: types.FunctionType, seen: set[int]) -> Iterator[Callable[[]
 
 
 def _variables(names: dict[str, Any], seen: set[int]) -> Iterator[Callable[[], None]]:
-    """Variables of a module or an object: which value each name has, and what is in the values."""
+    """Yield what restores the variables of a module or an object, and the values' contents."""
     if id(names) in seen:
         return
     seen.add(id(names))
@@ -177,7 +177,7 @@ def _fill(tensor: torch.Tensor, before: torch.Tensor) -> None:
 
 
 def _theirs(name: str | None) -> bool:
-    """Whether a module is of a project, and neither an installed library nor the suite."""
+    """Return whether a module belongs to a project: no installed library, and not the suite."""
     file = getattr(sys.modules.get(name), "__file__", None) if isinstance(name, str) else None
     return isinstance(file, str) and owner(file) == "user"
 
@@ -187,10 +187,9 @@ def _theirs(name: str | None) -> bool:
 class CaseResult:
     """One case judged by every property that applies; the observation's memory is not kept.
 
-    `tiles` are those of the dots of all `launches`. `bits` is a hash of what the first call
-    returned, "" where it gave no result. `asked_sms`: whether the wrapper asked how many
-    multiprocessors there are. `followed`: whether every call was followed to its end; one of a
-    sampled case may not be.
+    `tiles` are those of the dots of all `launches`. `bits` is a hash of the first call's result,
+    "" if it gave none. `asked_sms`: the wrapper asked for the number of multiprocessors.
+    `followed`: every call was followed to its end; one of a sampled case may not be.
     """
 
     case: Case
@@ -207,7 +206,7 @@ class CaseResult:
 
     @property
     def is_unseen(self) -> bool:
-        """Whether it is in a language of which the simulator sees nothing."""
+        """True if the kernel is in a language that the simulator does not see."""
         return self.raised is not None and self.raised.kind == "unseen"
 
     @property
@@ -216,35 +215,35 @@ class CaseResult:
         return [pair for launch in self.launches for pair in launch.constexprs.items()]
 
     def require_config(self) -> None:
-        """Raise ContractError for a configuration that none of the kernels launched has."""
+        """Raise ContractError for a configuration that none of the launched kernels has."""
         most = max((launch.written for launch in self.launches), default=1)
         if 1 < most <= self.case.config:
             got = f"got {self.case.config}, expected one of the {most}: 0..{most - 1}"
             raise ContractError(f"case config: {got}")
 
     def to_event(self, index: int, seconds: float) -> dict[str, Any]:
-        """The event for a listener."""
+        """Return the event for a listener."""
         facts = {"examples": sorted(self.applied), "ratios": self.ratios, "backend": self.backend}
         return {"event": "judged", "index": index, "seconds": seconds, **facts}
 
 
 def judge(observation: Observation) -> CaseResult:
-    """Every finding of one observation, root causes first, consequences marked as such."""
+    """Return every finding of one observation, root causes first, consequences marked as such."""
     findings: list[Finding] = []
     applied, ratios = set[str](), dict[str, float]()
     for each in table.list_required(observation.kernel, not observation.is_simulated):
-        spoiled = any(f.property not in table.HARMLESS for f in findings)
+        value_changed = any(f.property not in table.HARMLESS for f in findings)
         shown = observation.split() if each.by_result else [observation]
-        shown = [one for one in shown if each.applies(one)]
-        if not shown or (each.sound and spoiled):
+        shown = [part for part in shown if each.applies(part)]
+        if not shown or (each.sound and value_changed):
             continue
         if observation.case.is_sampled and not each.sampled:
             continue
         applied.add(each.name)
-        for one in shown:
+        for part in shown:
             assert each.judge is not None  # those without one are judged on no backend
-            findings += (_with_cause(f, findings, observation) for f in each.judge(one))
-            ratio = each.ratio(one) if each.ratio is not None else None
+            findings += (_with_cause(f, findings, observation) for f in each.judge(part))
+            ratio = each.ratio(part) if each.ratio is not None else None
             if ratio is not None:
                 ratios[each.name] = max(ratio, ratios.get(each.name, 0.0))
     return CaseResult(
@@ -263,32 +262,32 @@ def judge(observation: Observation) -> CaseResult:
 
 
 def _hash_bits(observation: Observation) -> str:
-    """A hash of the first call's results: their types, shapes and bits."""
+    """Return a hash of the first call's results: their types, shapes and bits."""
     results = observation.calls[0].results if observation.calls else ()
     if not results or observation.raised is not None:
         return ""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     for result in results:
         if result is None:
             return ""
-        made.update(f"{result.dtype} {result.shape} ".encode())
-        made.update(result.tobytes())
-    return made.hexdigest()[:16]
+        digest.update(f"{result.dtype} {result.shape} ".encode())
+        digest.update(result.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _with_cause(finding: Finding, before: list[Finding], observation: Observation) -> Finding:
-    """The finding, marked as a consequence of an earlier one of the same observation.
+    """Return the finding, marked as a consequence of an earlier one of this observation, if any.
 
-    Only a stray store moves what is stored where. A stray load explains a wrong value only through
-    lanes that reach a store, and then the simulator says so.
+    Only an out-of-bounds store changes which elements are stored. An out-of-bounds load explains a
+    wrong value only through lanes that reach a store, and then the simulator reports so.
     """
-    stray_store = any(
+    has_bad_store = any(
         fault.kind == "out_of_bounds" and fault.access != "load" for fault in observation.faults
     )
-    if finding.cause is not None or (finding.property == memory_use.ONCE and not stray_store):
+    if finding.cause is not None or (finding.property == memory_use.ONCE and not has_bad_store):
         return finding
     if finding.fault == "never_stored" and any(f.fault == "stored_twice" for f in before):
-        return finding.caused_by(memory_use.ONCE)  # it was stored in another's place
+        return finding.caused_by(memory_use.ONCE)  # it was stored to another element
     known = {f.property for f in before}
     for cause in table.BY_NAME[finding.property].follows:
         if cause in known:
@@ -298,9 +297,9 @@ def _with_cause(finding: Finding, before: list[Finding], observation: Observatio
 
 # -- observe -------------------------------------------------------------------------------------
 class Backend(Protocol):
-    """Where wrappers are called: the simulator, or a device.
+    """A backend that calls wrappers: the simulator, or a device.
 
-    `fills` are the words for what uninitialised memory holds, call after call.
+    `fills` are the names of the contents of uninitialised memory, call after call.
     """
 
     name: str
@@ -308,15 +307,15 @@ class Backend(Protocol):
     fills: tuple[str, ...]
 
     def place(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
-        """The tensor that the wrapper is given for an operand."""
+        """Return the tensor that the wrapper is given for an operand."""
 
     def call(
         self, observation: Observation, case: Case, tensors: Mapping[str, torch.Tensor], number: int
     ) -> Run:
-        """Call the wrapper for the number-th time (from 0), as `case` says."""
+        """Call the wrapper for the number-th time (from 0) with the options of `case`."""
 
     def find_changes(self, operand: AllocatedOperand) -> list[Touched]:
-        """What calls changed of an operand."""
+        """Return what calls changed of an operand."""
 
 
 def observe(
@@ -330,12 +329,12 @@ def observe(
     """Call a kernel `case.calls` times over different uninitialised memory.
 
     The later calls see the same tensors as the first, as in a program that calls again. `traced`:
-    the simulator keeps every access of the first. `made` are operands in place of the case's own.
+    the simulator records every access of the first. `made` are operands in place of the case's own.
     Never raises for the kernel.
     """
-    unread = find_unread(kernel, case)
-    made = operands(case, kernel, unread) if made is None else made
-    observation = Observation(kernel, case, backend.target, made, unread, backend.name)
+    unused_operands = find_unread(kernel, case)
+    made = operands(case, kernel, unused_operands) if made is None else made
+    observation = Observation(kernel, case, backend.target, made, unused_operands, backend.name)
     observation.trace = [] if traced else None
     exact_values.list_shapes(observation)  # a formula that fails is no fault of the kernel
     tensors = {name: backend.place(operand, case) for name, operand in made.items()}
@@ -348,23 +347,23 @@ def observe(
             break
         observation.calls += (call,)
     changes = (backend.find_changes(operand) for operand in made.values())
-    observation.touched = tuple(change for found in changes for change in found)
+    observation.touched = tuple(change for group in changes for change in group)
     return observation
 
 
 def make_related_calls(observation: Observation, backend: Backend, state: State) -> None:
-    """Make the calls that a case is to be compared with, where its own call gave a result."""
+    """Make the calls that a case is compared with, if its own call gave a result."""
     compare = observation.case.compare
     if compare is None or not observation.has_result:
         return
     state.restore()
     for asked in table.RELATED[compare](observation):
-        if compare != "order":  # whose calls are to find what the ones before them left
+        if compare != "order":  # whose calls must see the state that earlier ones left
             state.restore()
-        lacking = observation.kernel.tensors.keys() - asked.tensors.keys()
-        if lacking:
-            made = tensors_of(asked.case, observation.kernel)
-            asked = replace(asked, tensors={**made, **asked.tensors})
+        missing = observation.kernel.tensors.keys() - asked.tensors.keys()
+        if missing:
+            tensors = tensors_of(asked.case, observation.kernel)
+            asked = replace(asked, tensors={**tensors, **asked.tensors})
         related = Related(asked, *_call(backend, observation, asked.case, asked.tensors, 0))
         observation.related += (related,)
         if related.raised is not None and related.raised.kind in UNKNOWN:  # nothing to compare with
@@ -379,7 +378,7 @@ def _call(
     tensors: Mapping[str, torch.Tensor],
     number: int,
 ) -> tuple[Call | None, Raised | None]:
-    """One call: what it gave, or what it raised."""
+    """Make one call; return it, or the error that it raised."""
     try:
         run = backend.call(observation, case, tensors, number)
     except (KeyboardInterrupt, CaseNotRunnable):
@@ -390,16 +389,16 @@ def _call(
         return Call(run, (None,), backend.fills[number]), None
     shapes: tuple[tuple[int, ...] | None, ...] = exact_values.list_shapes(observation)
     if case is not observation.case:
-        # a formula says no shape before it is evaluated, and another call is only compared
-        one = observation.kernel.spec is None
-        shapes = (case.result_shape,) if one else (None,) * len(shapes)
-    given = zip(list_given(run.result, len(shapes)), shapes, strict=True)
-    results = tuple(read_result(x, shape) for x, shape in given)
+        # a formula has no shape before it is evaluated, and a related call is only compared
+        is_product = observation.kernel.spec is None
+        shapes = (case.result_shape,) if is_product else (None,) * len(shapes)
+    pairs = zip(list_given(run.result, len(shapes)), shapes, strict=True)
+    results = tuple(read_result(x, shape) for x, shape in pairs)
     return Call(run, results, backend.fills[number]), None
 
 
 def _renew(observation: Observation, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Give the operands that calls leave results in the elements that they had before."""
+    """Restore the elements of operands that receive results to their values before the calls."""
     for name, operand in observation.operands.items():
         if operand.use != READ:
             before = as_tensor(stored_elements(operand).copy(), operand.dtype)
@@ -407,14 +406,14 @@ def _renew(observation: Observation, tensors: Mapping[str, torch.Tensor]) -> Non
 
 
 class CaseNotRunnable(BaseException):
-    """A case that a device cannot run, through no fault of the kernel; the message says why.
+    """A case that a device cannot run, through no fault of the kernel; the message has the reason.
 
-    No Exception, because a wrapper that catches those would never see this one from a tuner.
+    No Exception, because a wrapper that catches those would never let this one out of a tuner.
     """
 
 
 def read_result(result: object, shape: tuple[int, ...] | None) -> Array | None:
-    """A result of this shape, None for any, as a storage array; None for anything else."""
+    """Return a result of this shape (None for any) as a storage array, or None if it is none."""
     if not isinstance(result, torch.Tensor) or result.layout != torch.strided:
         return None
     if shape not in (None, tuple(result.shape)) or result.device.type != "cpu":
@@ -433,7 +432,7 @@ _KINDS: dict[str, type[Exception] | tuple[type[Exception], ...]] = {
 
 
 def describe_error(error: BaseException) -> Raised:
-    """What a call raised, in one line, with the user's line."""
+    """Return the error of a call, in one line, with the user's line."""
     text = words_of(error)
     text = text if len(text) <= 300 else f"{text[:297]}..."
     line = (error.where if isinstance(error, SimulatorError) else None) or raising_line(error)
@@ -442,7 +441,7 @@ def describe_error(error: BaseException) -> Raised:
         if isinstance(error, raised):
             return Raised(kind, text, where, file)
     frames = traceback.extract_tb(error.__traceback__)
-    # torch raises through the simulator's own hooks: that is the wrapper's call, not our mistake
+    # torch raises through the simulator's hooks: that is an error of the wrapper, not ours
     hooked = bool(frames) and frames[-1].name in ("__torch_function__", "__torch_dispatch__")
     if frames and is_ours(frames[-1].filename) and not hooked:
         at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"

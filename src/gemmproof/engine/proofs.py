@@ -1,10 +1,10 @@
-"""A proof within a check: what it asks to be tried, and whether the judged cases agree with it.
+"""A proof within a check: the cases it asks for, and whether the judged cases agree with it.
 
-Of each property that a solver decides for every admitted size, one of three things is said. What is
-proved has no finding of its own. What is refuted shows at a case, which is judged like any other:
-only then is it a finding. Everything else is not decided, and the cases stand alone; one of them
-may be where a property is suspected not to hold, which is refuted once that shows. Where a judged
-case says otherwise, gemmproof contradicts itself, which is an error of its own and no finding.
+Each property that a solver tries to decide for every admitted size has one of three outcomes.
+Proved: it has no finding. Refuted: it fails at a case, which is judged like any other, and only
+then is it a finding. Not decided: the cases alone count; one of them may be where the property is
+suspected to fail, which is then a refutation. If a judged case contradicts the proof, gemmproof
+contradicts itself, which is an error and no finding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gemmproof.report.record import ProofResult, Report
 
 Prover = Callable[[KernelUnderTest, str | None, float], Proofs]
 
-# what a proof may be about: where there is none for an outward reason, the report says so of each
+# properties that a proof may decide: if it fails for an outside reason, each is reported so
 PROVABLE = (
     memory_use.BOUNDS,
     memory_use.FIT,
@@ -40,11 +40,11 @@ PROVABLE = (
 
 @dataclass(frozen=True, slots=True)
 class ProofAttempt:
-    """What was proved of a kernel, and the cases that this asks for.
+    """The proofs of a kernel, and the cases that they ask for.
 
-    `refuting`: by property, the admitted case at which a refutation, or what is suspected, is to
-    show; `cases`: those on either side of a guard that the contract admits; `paths`: what takes
-    the paths that have words.
+    `refuting`: by property, the admitted case that should show a refutation or a suspicion;
+    `cases`: those on either side of a guard that the contract admits; `paths`: a case for each
+    path that has a description.
     """
 
     proofs: Proofs = field(default_factory=Proofs)
@@ -53,12 +53,12 @@ class ProofAttempt:
     paths: tuple[tuple[str, Case], ...] = ()
 
     def list_refuting(self, kernel: KernelUnderTest, dtype: str) -> list[Case]:
-        """The cases of one format at which refutations show, besides the smallest."""
+        """Return the cases of one format at which refutations show, except the smallest."""
         cases = dict.fromkeys(case for case in self.refuting.values() if case.dtype == dtype)
         return [case for case in cases if case != smallest(kernel.contract, dtype)]
 
     def is_spent_on(self, judged: CaseResult) -> bool:
-        """Whether a case was tried for a refutation, and took more time or memory than it has."""
+        """Return whether a case was tried for a refutation and ran out of time or memory."""
         tried = judged.case in self.refuting.values() and not judged.applied
         return tried and judged.raised is not None and judged.raised.kind == "exhausted"
 
@@ -73,14 +73,14 @@ def attempt(
     tell: Callable[[dict[str, Any]], None],
     prove: Prover | None = None,
 ) -> ProofAttempt:
-    """What the prover says; whatever it raises, nothing is decided then.
+    """Return the prover's result; if it raises, nothing is decided.
 
-    Between the two events a worker may die: worker/supervisor.py runs the check again without it.
+    Between the two events a worker may die: worker/supervisor.py then runs the check without it.
     """
     event = {"event": "proof", "properties": PROVABLE, "seconds": seconds}
     tell({**event, "done": False})
     try:
-        made = _read(kernel, (prove or _load())(kernel, target, seconds))
+        result = _read(kernel, (prove or _load())(kernel, target, seconds))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # it runs the wrapper, which may raise anything
@@ -90,9 +90,9 @@ def attempt(
             if is_missing
             else f"the proof raised {format_error(error)}"
         )
-        made = ProofAttempt(Proofs(tuple(Proof(name, NOT_DECIDED, why=why) for name in PROVABLE)))
+        result = ProofAttempt(Proofs(tuple(Proof(name, NOT_DECIDED, why=why) for name in PROVABLE)))
     tell({**event, "done": True})
-    return made
+    return result
 
 
 def _load() -> Prover:
@@ -102,15 +102,15 @@ def _load() -> Prover:
 
 
 def _read(kernel: KernelUnderTest, proofs: Proofs) -> ProofAttempt:
-    """The proofs with their cases as records. Raises ValueError or KeyError for what is none."""
+    """Return the proofs with cases as records. Raises ValueError or KeyError for invalid ones."""
     verdicts, refuting = [], {}
     for proof in proofs.verdicts:
         table.BY_NAME[proof.property]
         if proof.status == REFUTED:
             case = None if proof.case is None else Case.from_json(proof.case)
             if case is None or not _is_admitted(kernel, case):
-                lack = "no case" if case is None else "a case that the contract does not admit"
-                proof = _undecided(proof, f"{proof.why or 'refuted'}: shown by {lack}")
+                missing = "no case" if case is None else "a case that the contract does not admit"
+                proof = _undecided(proof, f"{proof.why or 'refuted'}: shown by {missing}")
             else:
                 refuting[proof.property] = case
         elif proof.status == NOT_DECIDED and proof.case is not None:
@@ -120,7 +120,7 @@ def _read(kernel: KernelUnderTest, proofs: Proofs) -> ProofAttempt:
         verdicts.append(proof)
     cases = map(Case.from_json, proofs.cases)
     admitted = (case for case in cases if _is_admitted(kernel, case))
-    paths = tuple((words, Case.from_json(case)) for words, case in proofs.paths if words)
+    paths = tuple((label, Case.from_json(case)) for label, case in proofs.paths if label)
     return ProofAttempt(replace(proofs, verdicts=tuple(verdicts)), refuting, tuple(admitted), paths)
 
 
@@ -133,9 +133,9 @@ def _is_admitted(kernel: KernelUnderTest, case: Case) -> bool:
 
 
 def conclude(report: Report, attempt: ProofAttempt, judged: Mapping[Case, CaseResult]) -> Report:
-    """The report with what was proved of each simulated property, and with our own mistakes.
+    """Return the report with the proof of each simulated property, and with our own mistakes.
 
-    A mistake is an error where nothing was found; beside findings it is a note, since no proof
+    A mistake is an error if there are no findings; with findings it is a note, since no proof
     hides what a case shows.
     """
     results, mistakes = [], []
@@ -143,12 +143,12 @@ def conclude(report: Report, attempt: ProofAttempt, judged: Mapping[Case, CaseRe
         proof = attempt.proofs.find(result.name)
         if proof is not None and result.backend == SIMULATOR:
             case = attempt.refuting.get(result.name)
-            one = None if case is None else judged.get(case)
+            result_at_case = None if case is None else judged.get(case)
             failed = result.status in ("fail", "expected")
             if proof.status == REFUTED and case is not None:
-                proof, mistake = _weigh(proof, case, one)
-            elif one is not None and proof.status == NOT_DECIDED and failed:
-                proof, mistake = _confirm(proof, one), None
+                proof, mistake = _weigh(proof, case, result_at_case)
+            elif result_at_case is not None and proof.status == NOT_DECIDED and failed:
+                proof, mistake = _confirm(proof, result_at_case), None
             else:
                 mistake = _contradict(proof, (*report.findings, *report.expected))
             mistakes += [mistake] if mistake else []
@@ -160,44 +160,44 @@ def conclude(report: Report, attempt: ProofAttempt, judged: Mapping[Case, CaseRe
     report = replace(report, properties=tuple(results), unvisited=unvisited)
     if not mistakes:
         return report
-    said = f"gemmproof is wrong about itself: {'; '.join(mistakes)}; please report it"
-    note = "; ".join(filter(None, [said, report.note]))
+    text = f"gemmproof is wrong about itself: {'; '.join(mistakes)}; please report it"
+    note = "; ".join(filter(None, [text, report.note]))
     return replace(report, verdict="fail" if report.findings else "error", note=note)
 
 
 def _list_unvisited(attempt: ProofAttempt, judged: Mapping[Case, CaseResult]) -> list[str]:
-    """The paths of which no case was run, each with one that takes it."""
-    visited = {words for words, case in attempt.paths if case in judged}
-    found: dict[str, Case] = {}
-    for words, case in attempt.paths:
-        if words not in visited:
-            found.setdefault(words, case)
-    return [f"{words}: not tried at {case}" for words, case in found.items()]
+    """Return the paths that no case took, each with a case that takes it."""
+    visited = {label for label, case in attempt.paths if case in judged}
+    unvisited: dict[str, Case] = {}
+    for label, case in attempt.paths:
+        if label not in visited:
+            unvisited.setdefault(label, case)
+    return [f"{label}: not tried at {case}" for label, case in unvisited.items()]
 
 
 def _contradict(proof: Proof, findings: Iterable[Finding]) -> str | None:
-    """What a case shows of a property that is proved, None if nothing.
+    """Return how a case contradicts a proof, or None if none does.
 
-    What follows from another property's finding is no contradiction: a proof may rest on that one.
+    A consequence of another property's finding is no contradiction: the proof may assume that one.
     """
     key = (proof.property, SIMULATOR, None)
     own = (f for f in findings if (f.property, f.backend, f.cause) == key)
-    found = next(own, None) if proof.status == PROVED else None
-    if found is None:
+    finding = next(own, None) if proof.status == PROVED else None
+    if finding is None:
         return None
     scope = f" for {proof.scope}" if proof.scope else ""
-    said = f"{proof.property} is proved{scope}, and yet the simulation says"
-    return f"{said} at {found.case}: {found.message}"
+    text = f"{proof.property} is proved{scope}, and yet the simulation says"
+    return f"{text} at {finding.case}: {finding.message}"
 
 
 def _weigh(proof: Proof, case: Case, judged: CaseResult | None) -> tuple[Proof, str | None]:
-    """A refutation after its case was judged, and how that contradicts it, None if it does not."""
+    """Return a refutation after its case was judged, and how that contradicts it, or None."""
     if judged is None:
         return _undecided(proof, f"its case was not run: {case}"), None
-    found = {finding.property for finding in judged.findings}
-    if proof.property in found:
+    failed = {finding.property for finding in judged.findings}
+    if proof.property in failed:
         return proof, None
-    causes = [name for name in table.BY_NAME[proof.property].follows if name in found]
+    causes = [name for name in table.BY_NAME[proof.property].follows if name in failed]
     if causes:
         return _undecided(proof, f"{causes[0]} does not hold, at {case}"), None
     if judged.raised is not None or not judged.followed or case.is_sampled:
@@ -209,10 +209,10 @@ def _weigh(proof: Proof, case: Case, judged: CaseResult | None) -> tuple[Proof, 
 
 
 def _confirm(proof: Proof, judged: CaseResult) -> Proof:
-    """What was suspected, after its case was judged: refuted where that shows it."""
+    """Return a suspicion after its case was judged: refuted if the case shows the fault."""
     own = (f for f in judged.findings if f.property == proof.property and f.cause is None)
-    found = next(own, None)
-    return proof if found is None else replace(proof, status=REFUTED, why=found.message, cut="")
+    finding = next(own, None)
+    return proof if finding is None else replace(proof, status=REFUTED, why=finding.message, cut="")
 
 
 def _undecided(proof: Proof, why: str) -> Proof:

@@ -25,25 +25,25 @@ from gemmproof.worker.supervisor import Limits
 
 FOLDER = ".gemmproof"
 SCHEMA = 1
-MOST = 20  # cases of one kernel and format; the oldest go
+MOST = 20  # cases of one kernel and format; the oldest are dropped
 MOST_BYTES = 1 << 20  # no file of ours is as large
-PATIENCE = 5.0  # seconds for another process that writes, too
+PATIENCE = 5.0  # seconds to wait for another process that writes
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The files of one kernel, one a format: `stem` begins their names, `kernel` says which."""
+    """The files of one kernel, one per format: `stem` begins their names, `kernel` is its hash."""
 
     folder: Path
     stem: str
     kernel: str
 
     def read(self, formats: Iterable[str]) -> tuple[str, ...]:
-        """The cases that are kept, as JSON. A file that is not ours is a line on stderr."""
+        """Return the saved cases, as JSON. A file that is not ours is reported on stderr."""
         return tuple(text for name in formats for text in self._read(name)[:MOST])
 
     def update(self, dropped: Iterable[str], failing: Iterable[Case]) -> None:
-        """Forget some cases and keep others, each first among those of its format."""
+        """Drop some cases and save others, each first among those of its format."""
         gone, new = set(dropped), list(dict.fromkeys(failing))
         formats = {Case.from_json(text).dtype for text in gone} | {case.dtype for case in new}
         if not formats:
@@ -62,44 +62,44 @@ class Store:
             _warn_once(f"{self.folder}: {why}: no failing case is kept for the next time")
 
     def locate(self, dtype: str) -> Path:
-        """The file of a format."""
+        """Return the file of a format."""
         return self.folder / f"{self.stem}-{dtype}.json"
 
     def _read(self, dtype: str) -> list[str]:
-        place = self.locate(dtype)
+        path = self.locate(dtype)
         try:
-            text = _read_small(place)
+            text = _read_small(path)
             cases = [] if text is None else self._parse(text, dtype)
         except OSError as error:
-            _warn_once(f"{place}: got {error.strerror}, expected kept cases; it is ignored")
+            _warn_once(f"{path}: got {error.strerror}, expected kept cases; it is ignored")
             return []
         except (ValueError, TypeError, LookupError, RecursionError) as mistake:
             why = " ".join(str(mistake).split())[:100]
-            _warn_once(f"{place}: got no kept cases of gemmproof's ({why}); it is ignored")
+            _warn_once(f"{path}: got no kept cases of gemmproof's ({why}); it is ignored")
             return []
         return [case.to_json() for case in cases]
 
     def _parse(self, text: str, dtype: str) -> list[Case]:
-        """The cases of a file. Raises ValueError for one that we did not write as it is."""
+        """Return the cases of a file. Raises ValueError if it is not as we wrote it."""
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise ValueError("another schema")
         digest = data.pop("digest", None)
         if digest != _digest(data) or (data["kernel"], data["format"]) != (self.kernel, dtype):
             raise ValueError("it was edited")
-        cases = [Case.from_dict(one) for one in data["cases"]]
+        cases = [Case.from_dict(fields) for fields in data["cases"]]
         if any(case.dtype != dtype for case in cases):
             raise ValueError("cases of another format")
         return cases
 
     def _write(self, dtype: str, cases: list[str]) -> None:
-        place = self.locate(dtype)
+        path = self.locate(dtype)
         if not cases:
-            place.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             return
-        found = [json.loads(text) for text in cases]
-        data = {"schema": SCHEMA, "kernel": self.kernel, "format": dtype, "cases": found}
-        write_whole(place, json.dumps({**data, "digest": _digest(data)}, indent=1) + "\n")
+        dicts = [json.loads(text) for text in cases]
+        data = {"schema": SCHEMA, "kernel": self.kernel, "format": dtype, "cases": dicts}
+        write_whole(path, json.dumps({**data, "digest": _digest(data)}, indent=1) + "\n")
 
     def _make_folder(self) -> None:
         if not self.folder.is_dir():
@@ -108,7 +108,7 @@ class Store:
 
 
 def find_store(kept: str | bool | None, request: Request) -> Store | None:
-    """Where failing cases of the kernel that is asked for are kept; None where none are.
+    """Return the store for failing cases of the requested kernel, or None if none are saved.
 
     `kept` is False, a folder, or None for the project's own: beside the nearest pyproject.toml or
     conftest.py above the kernel's conftest.py, or above the current folder.
@@ -123,8 +123,8 @@ def find_store(kept: str | bool | None, request: Request) -> Store | None:
     elif request.target is not None:
         about |= {"target": request.target, "calling": request.calling}
         if request.target["is_file"]:
-            place = os.path.relpath(os.path.realpath(request.target["place"]), project)
-            about["target"] = {**request.target, "place": place}
+            path = os.path.relpath(os.path.realpath(request.target["place"]), project)
+            about["target"] = {**request.target, "place": path}
     code = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
     stem = f"{re.sub(r'[^A-Za-z0-9_]', '_', request.name)[:60]}-{code[:12]}"
     folder = project / FOLDER if kept is None else Path(str(kept))
@@ -137,7 +137,7 @@ def judge_kept(
     store: Store | None,
     listener: Listener = lambda event: None,
 ) -> tuple[Report, WorkerExit]:
-    """As verdict.judge, with the kept cases tried first; those that fail are kept."""
+    """Judge as assemble.judge does, with the saved cases tried first; save those that fail."""
     if store is None:
         return assemble.judge(request, limits, listener)
     kept = store.read(list_formats(request))
@@ -147,29 +147,29 @@ def judge_kept(
 
 
 def list_formats(request: Request) -> tuple[str, ...]:
-    """The formats that are to be judged; any that there are where only a conftest.py knows them."""
+    """Return the formats to judge; all formats if only a conftest.py defines them."""
     if request.format:
         return (request.format,)
     return tuple(request.contract.get("formats", OPERANDS))
 
 
 def list_failing(report: Report) -> list[Case]:
-    """The cases of what was found where it was simulated: where they hold, nothing is launched.
+    """Return the cases of the simulated findings: if those hold, nothing is launched.
 
-    None of what held, and was expected to fail.
+    Cases that held and were expected to fail are excluded.
     """
-    simulated = (one for one in report.findings if one.backend == "simulator")
+    simulated = (f for f in report.findings if f.backend == "simulator")
     return [finding.case for finding in simulated if finding.fault != UNEXPECTED]
 
 
 def note_kept(report: Report, worker: WorkerExit) -> Report:
-    """The report with how many kept cases were tried first."""
+    """Return the report with the number of saved cases tried first."""
     notes = filter(None, [format_saved(worker), report.note])
     return replace(report, note="; ".join(notes) or None)
 
 
 def format_saved(worker: WorkerExit) -> str:
-    """How many kept cases a worker tried first, in words; "" for none."""
+    """Format how many saved cases a worker tried first; "" for none."""
     tried = worker.events.get("kept", {"tried": 0})["tried"]
     return f"{format_count(tried, 'kept case')} tried first" if tried else ""
 
@@ -186,17 +186,17 @@ def _digest(data: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
-def _read_small(place: Path) -> str | None:
-    """The text of a file, None where there is none. Raises OSError or ValueError, never waits."""
+def _read_small(path: Path) -> str | None:
+    """Return the text of a file, or None if missing. Raises OSError or ValueError, never blocks."""
     try:
-        descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return None
     with os.fdopen(descriptor, "rb") as file:
-        found = file.read(MOST_BYTES + 1)
-    if len(found) > MOST_BYTES:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
         raise ValueError("it is too large")
-    return found.decode()
+    return data.decode()
 
 
 @cache

@@ -44,56 +44,56 @@ def judge_compiled(
     most: int,
     began: float,
 ) -> Report:
-    """The report with what becomes of these claims, and the seconds of all; at once without any.
+    """Return the report with the results of these guarantees, and the seconds of the whole check.
 
-    At most so many launches of a format and a GPU are compiled, or a few more (claims/plan.py).
+    At most `most` launches of a format and a GPU are compiled, or a few more (claims/plan.py).
     """
     if list_promised(kernel.contract):
-        from gemmproof.lowering.guarantee_check import compile_claims  # brings what few need
+        from gemmproof.lowering.guarantee_check import compile_claims  # imports what few need
 
         report = compile_claims(report, kernel, target, case, most)
     return replace(report, seconds=time.perf_counter() - began)
 
 
 # -- coverage ------------------------------------------------------------------------------------
-KEPT = 4  # cases of a format whose bits are kept, besides the smallest and the one of middle size
+KEPT = 4  # cases of a format whose bits are kept, plus the smallest and the one of middle size
 
 
 def cover(contract: Contract, judged: Sequence[CaseResult]) -> Coverage:
-    """The coverage of the cases that some property bore on."""
-    bore = [one for one in judged if one.applied]
-    words = (join_residues(_name(one, axis) for axis in AXES) for one in bore)
-    found = {fmt: _keep_bits(contract, fmt, bore) for fmt in contract.formats}
-    return Coverage(dict(sorted(Counter(words).items())), {k: v for k, v in found.items() if v})
+    """Return the coverage of the cases to which some property applied."""
+    bore = [result for result in judged if result.applied]
+    residues = (join_residues(_name(result, axis) for axis in AXES) for result in bore)
+    bits = {fmt: _keep_bits(contract, fmt, bore) for fmt in contract.formats}
+    return Coverage(dict(sorted(Counter(residues).items())), {k: v for k, v in bits.items() if v})
 
 
 def _name(judged: CaseResult, axis: str) -> str:
-    """What the size leaves beside the tile of the launch that multiplies, by its constexprs."""
+    """Return the residue of a size modulo the tile, by the constexprs of the launch with dots."""
     size = getattr(judged.case, axis)
-    # a launch that only adds up or copies has tiles of another meaning
+    # the tiles of a launch that only sums or copies have another meaning
     launches = sorted(judged.launches, key=lambda launch: not launch.tiles)
     for launch in launches:
         for name in (f"BLOCK_{axis}", f"BLOCK_SIZE_{axis}"):
             block = launch.constexprs.get(name)
             if type(block) is int and block > 0:
                 rest = size % block
-                # the simpler name counts where two are true of a small tile
+                # the simpler name takes precedence if two apply to a small tile
                 return {block - 1: "BLOCK-1", 1: "1", 0: "0"}.get(rest, "other")
     return UNKNOWN
 
 
 def _keep_bits(contract: Contract, fmt: str, judged: Iterable[CaseResult]) -> tuple[Bits, ...]:
-    """The bits of cases that are the same in every run, as far as their sets have cases in common.
+    """Return the bits of cases that are likely the same in every run.
 
-    Cases besides those that every check begins with are chosen by their own hash, not by their
-    place: what a proof asks for comes first, and as much as there was time for. Of special data the
-    bits of a NaN would be the machine's.
+    Cases other than those that every check begins with are chosen by their hash, not by their
+    order: the cases of a proof come first, and their number depends on the time there was. With
+    special data the bits of a NaN would depend on the machine.
     """
-    # whatever a case is compared with, and however often it is called: the first call is the same
+    # the first call is the same for every comparison and number of calls
     known = {
-        replace(one.case, calls=1, compare=None): one.bits
-        for one in judged
-        if one.bits and one.case.dtype == fmt
+        replace(result.case, calls=1, compare=None): result.bits
+        for result in judged
+        if result.bits and result.case.dtype == fmt
     }
     always = [case for case in (smallest(contract, fmt), probe(contract, fmt)) if case in known]
     others = [
@@ -115,39 +115,39 @@ def open_premises(
     seconds: float,
     memory: int | None,
     tell: Tell,
-    room: str | None = None,
+    workdir: str | None = None,
 ) -> AssumptionCheck:
-    """What compiles the launches of a check. Raises ValueError where none would be predicted."""
+    """Return the compiler of a check's launches. Raises ValueError if none is predicted."""
     if asked and target not in TARGETS and not launch:
         expected = f"one of {' '.join(TARGETS)}"
         raise ValueError(f"premise: got target {target}, expected {expected}, which are predicted")
-    made = AssumptionCheck(tell, seconds, every=asked)
-    made.memory, made.room = memory or made.memory, room
-    return made
+    check = AssumptionCheck(tell, seconds, every=asked)
+    check.memory, check.room = memory or check.memory, workdir
+    return check
 
 
 def add_premises(
     report: Report, premises: AssumptionCheck, target: str | None, judged: Iterable[CaseResult]
 ) -> Report:
-    """The report with what became of the premises; incomplete where one does not hold.
+    """Return the report with the checked premises; incomplete if one does not hold.
 
-    The report is told before any launch is compiled, so that it outlives the compiler.
+    The report is emitted before any launch is compiled, so that it survives the compiler's death.
     """
     if premises.every and report.verdict != "error":
-        for one in judged:
-            premises.note(target, one.launches)
+        for result in judged:
+            premises.note(target, result.launches)
         premises.tell({"event": "promised", "report": report.to_dict()})
         premises.check_noted()
-    found = premises.conclude()
-    if found is None:
+    checked = premises.conclude()
+    if checked is None:
         return report
-    report = replace(report, premises=found)
-    if found.is_kept or report.verdict == "error":
+    report = replace(report, premises=checked)
+    if checked.is_kept or report.verdict == "error":
         return report
-    said = report.note or ""  # a launch whose bits differ told its own
-    told = (line for line in (*found.contradicted[:1], *found.failed[:1]) if line not in said)
+    note = report.note or ""  # a launch whose bits differ has added its line already
+    lines = (line for line in (*checked.contradicted[:1], *checked.failed[:1]) if line not in note)
     verdict = "incomplete" if report.verdict == "pass" else report.verdict
-    return replace(report, verdict=verdict, note="; ".join(filter(None, (said, *told))))
+    return replace(report, verdict=verdict, note="; ".join(filter(None, (note, *lines))))
 
 
 # -- tally ---------------------------------------------------------------------------------------
@@ -158,11 +158,11 @@ def tally(
     backend: str,
     expected: Mapping[str, str] | None = None,
 ) -> tuple[PropertyResult, ...]:
-    """How each property fared over the cases that a backend ran; why it is `expected` to fail."""
+    """Return each property's result over one backend's cases, with the reason if `expected`."""
     reasons = find_reasons(findings, expected or {})
     failed = {f.property for f in findings if f.backend == backend and f not in reasons}
     excused = {f.property: why for f, why in reasons.items() if f.backend == backend}
-    stated = {**excused, **(expected or {})}
+    all_reasons = {**excused, **(expected or {})}
     results = []
     for each in properties:
         bore = [j for j in judged if each.name in j.applied]
@@ -170,14 +170,14 @@ def tally(
         status = "pass" if bore else "not run"
         status = "fail" if each.name in failed else "expected" if each.name in excused else status
         result = PropertyResult(each.name, each.claim, status, len(bore), ratio, backend)
-        results.append(replace(result, reason=stated.get(each.name)))
+        results.append(replace(result, reason=all_reasons.get(each.name)))
     return tuple(results)
 
 
 def describe_claims(kernel: KernelUnderTest, launched: bool) -> dict[str, Any]:
-    """The event that tells what a kernel is held to, and what it calls a and b.
+    """Return the event with the properties a kernel must satisfy, and its names for a and b.
 
-    Raises ContractError where the contract expects what is no property to fail.
+    Raises ContractError if the contract expects an unknown property to fail.
     """
     require_properties(kernel)
     names, expected = parameters_of(kernel.launch), kernel.contract.reasons
@@ -186,7 +186,7 @@ def describe_claims(kernel: KernelUnderTest, launched: bool) -> dict[str, Any]:
 
 
 def list_claims(kernel: KernelUnderTest, launched: bool) -> list[list[str]]:
-    """The name, claim and backend of each property that a kernel is held to."""
+    """Return the name, claim and backend of each property that a kernel must satisfy."""
     claims = [[p.name, p.claim, SIMULATOR] for p in list_required(kernel)]
     if launched:
         claims += [[p.name, p.claim, "cuda"] for p in list_required(kernel, launched=True)]
@@ -196,15 +196,15 @@ def list_claims(kernel: KernelUnderTest, launched: bool) -> list[list[str]]:
 def make_report(
     kernel: KernelUnderTest, drawn: list[CaseResult], findings: list[Finding]
 ) -> Report:
-    """The report of the simulated cases."""
+    """Return the report of the simulated cases."""
     expected = kernel.contract.reasons
     results = tally(list_required(kernel), drawn, findings, SIMULATOR, expected)
     unexpected = find_unexpected(findings, kernel)
-    lack, note = _find_unknown(drawn, results)
+    verdict, note = _find_unknown(drawn, results)
     return Report(
         schema=SCHEMA,
         target=kernel.name,
-        verdict="fail" if unexpected else lack,
+        verdict="fail" if unexpected else verdict,
         properties=results,
         findings=unexpected,
         seconds=0.0,
@@ -217,13 +217,13 @@ def make_report(
 
 
 def find_unexpected(findings: Sequence[Finding], kernel: KernelUnderTest) -> tuple[Finding, ...]:
-    """The findings that the contract does not expect."""
+    """Return the findings that the contract does not expect."""
     reasons = find_reasons(findings, kernel.contract.reasons)
     return tuple(finding for finding in findings if finding not in reasons)
 
 
 def require_properties(kernel: KernelUnderTest) -> None:
-    """Raise ContractError, in one line, for a property expected to fail that there is not."""
+    """Raise ContractError, in one line, for an unknown property that is expected to fail."""
     for name in kernel.contract.reasons:
         try:
             require_one(name, BY_NAME)
@@ -234,37 +234,37 @@ def require_properties(kernel: KernelUnderTest) -> None:
 def describe_passes(
     report: Report, kernel: KernelUnderTest, cases: Collection[Case], asked: int
 ) -> Report:
-    """The report with a finding for each property that held and was expected not to.
+    """Return the report with a finding for each property that held and was expected to fail.
 
-    Only a run that reached its end says so: one with other findings draws fewer cases. `cases` are
-    those that were drawn, of `asked` for each format: fewer than by default would miss a failure
-    that is rare. Where another failure that is expected hides what a property compares, that it
-    held says nothing.
+    Only a run that reached its end has them: one with other findings draws fewer cases. `cases` are
+    those that were drawn, of `asked` for each format: fewer than the default would miss a rare
+    failure. If another expected failure hides what a property compares, that it held means
+    nothing.
     """
     if report.verdict != "pass" or not cases or asked < EXAMPLES:
         return report
-    case = min(cases, key=lambda one: one.rank)
+    case = min(cases, key=lambda c: c.rank)
     findings, properties = [], []
     for result in report.properties:
-        fares = {one.status for one in report.properties if one.name == result.name}
+        fares = {other.status for other in report.properties if other.name == result.name}
         hidden = bool(report.expected) and BY_NAME[result.name].sound
         expected = kernel.contract.reasons.get(result.name)
         if expected is not None and fares == {"pass"} and not hidden:
-            got, wanted = format_count(result.examples, "case") + " that held", "it to fail"
-            message = f"all cases: got {got}, expected {wanted}: {expected}"
-            more: dict[str, Any] = {"got": got, "expected": wanted, "backend": result.backend}
+            got, expectation = format_count(result.examples, "case") + " that held", "it to fail"
+            message = f"all cases: got {got}, expected {expectation}: {expected}"
+            more: dict[str, Any] = {"got": got, "expected": expectation, "backend": result.backend}
             findings.append(Finding(result.name, UNEXPECTED, message, case, **more))
             result = replace(result, status="fail")
         properties.append(result)
     verdict = "fail" if findings else report.verdict
-    told = tuple(findings)
-    return replace(report, verdict=verdict, findings=told, properties=tuple(properties))
+    reported = tuple(findings)
+    return replace(report, verdict=verdict, findings=reported, properties=tuple(properties))
 
 
 def _find_unknown(
     drawn: list[CaseResult], results: Iterable[PropertyResult]
 ) -> tuple[str, str | None]:
-    """The verdict without findings, and what was not known of some case; None if nothing."""
+    """Return the verdict if there are no findings, and a note on unknown cases, or None."""
     unknown = [(j.case, j.raised) for j in drawn if j.raised is not None and not j.applied]
     for case, raised in unknown:
         if raised.kind == "internal":

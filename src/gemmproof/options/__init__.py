@@ -1,1 +1,1 @@
-"""The options of the commands, a file a command."""
+"""The options of the commands, one file per command."""

@@ -11,7 +11,7 @@ from gemmproof.spelling import format_of
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
+    """Add the command."""
     bench = commands.add_parser(
         "bench",
         help="how fast kernels are on this GPU, beside torch",

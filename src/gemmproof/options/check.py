@@ -9,7 +9,7 @@ from gemmproof.options.groups import TARGET, add_common, add_progress, add_state
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
+    """Add the command."""
     check = commands.add_parser(
         "check",
         help="judge one kernel",

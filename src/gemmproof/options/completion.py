@@ -11,7 +11,7 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
+    """Add the command."""
     completion = commands.add_parser(
         "completion",
         help="print what makes a shell complete commands, options and their values",

@@ -16,7 +16,7 @@ from gemmproof.options.groups import (
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
+    """Add the command."""
     widest = commands.add_parser(
         "contract",
         help="find the widest contract that a kernel keeps",

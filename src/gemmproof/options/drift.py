@@ -12,7 +12,7 @@ from gemmproof.spelling import format_of, one_of
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
+    """Add the command."""
     drift = commands.add_parser(
         "drift",
         help="errors against K, and the accumulator behind them",

@@ -11,7 +11,7 @@ from gemmproof.spelling import one_of
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
+    """Add the command."""
     explain = commands.add_parser(
         "explain",
         help="print what a kernel reads and writes, in closed form, or what a property means",

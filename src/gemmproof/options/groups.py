@@ -1,4 +1,4 @@
-"""The options that commands share, by group, and how their values are read."""
+"""The options that commands share, by group, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_SECONDS = 60.0
 
 
 def add_stated(command: argparse.ArgumentParser, expects: bool = False) -> None:
-    """What a command is told of a kernel that no conftest.py registers."""
+    """Add the options for a kernel that no conftest.py registers."""
     _add_contract(command)
     if expects:
         _add_expected(command)
@@ -107,11 +107,11 @@ def _read_gpus(text: str) -> tuple[str, ...]:
 
 
 def _read_sizes(text: str) -> dict[str, str]:
-    words = dict(word.partition("=")[::2] for word in text.split(","))
-    for axis in words:
+    sizes = dict(word.partition("=")[::2] for word in text.split(","))
+    for axis in sizes:
         if axis not in ("M", "N", "K", "batch"):
             raise argparse.ArgumentTypeError(f"got {text!r}, expected such as M=1..4096,K=16..:16")
-    return words
+    return sizes
 
 
 def add_search(command: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from gemmproof.options.groups import TARGET, add_stated
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
+    """Add the command."""
     init = commands.add_parser(
         "init",
         help="write the files by which pytest judges a kernel",

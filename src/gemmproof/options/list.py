@@ -9,7 +9,7 @@ from gemmproof.options.groups import add_limits
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
+    """Add the command."""
     listing = commands.add_parser(
         "list",
         help="what there is: properties, kernels, targets, formats; or the wrappers in a file",

@@ -15,7 +15,7 @@ from gemmproof.spelling import format_of, one_of
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
+    """Add the command."""
     lowering = commands.add_parser(
         "lowering",
         help="see what a kernel was compiled to, for GPUs that are not there",
@@ -94,20 +94,20 @@ def _read_warps(text: str) -> int:
 
 
 def _read_sizes(text: str) -> dict[str, int]:
-    words = dict(word.partition("=")[::2] for word in text.split(","))
-    for axis, size in words.items():
+    sizes = dict(word.partition("=")[::2] for word in text.split(","))
+    for axis, size in sizes.items():
         is_size = size.isascii() and size.isdigit() and 0 < int(size) < 2**31
         if axis not in ("M", "N", "K", "batch") or not is_size:
             raise argparse.ArgumentTypeError(f"got {text!r}, expected such as M=4096,N=4096,K=64")
-    return {axis: int(size) for axis, size in words.items()}
+    return {axis: int(size) for axis, size in sizes.items()}
 
 
 def _read_layouts(text: str) -> dict[str, str]:
-    words = dict(word.partition("=")[::2] for word in text.split(","))
-    for name, layout in words.items():
+    layouts = dict(word.partition("=")[::2] for word in text.split(","))
+    for name, layout in layouts.items():
         if name not in ("a", "b") or layout not in LAYOUTS:
             known = " ".join(LAYOUTS)
             raise argparse.ArgumentTypeError(
                 f"got {text!r}, expected such as b=transposed, of: {known}"
             )
-    return words
+    return layouts

@@ -11,7 +11,7 @@ from gemmproof.settings import PROVES
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
+    """Add the command."""
     mutate = commands.add_parser(
         "mutate",
         help="change a kernel in small ways, and see which changes its check notices",

@@ -1,4 +1,4 @@
-"""A kernel that a conftest.py registers, named in place of TARGET: its options, and their words."""
+"""A kernel that a conftest.py registers, in place of TARGET: its options, and their arguments."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from gemmproof.options.groups import TARGET
 
-# what a conftest.py says of its kernels, where nobody types it: how they are called,
+# the options that a conftest.py replaces: how its kernels are called,
 CALLING: Mapping[str, Any] = MappingProxyType(
     {"batched": False, "operand": [], "spec": None, "call": None}
 )
-# and all that they promise as well
+# and their contracts as well
 STATED: Mapping[str, Any] = MappingProxyType(
     {
         "sizes": {},
@@ -34,7 +34,7 @@ STATED: Mapping[str, Any] = MappingProxyType(
 
 
 def add_registered(command: argparse.ArgumentParser, several: bool = False) -> None:
-    """TARGET, or --kernel in its place; of `several` it is repeatable."""
+    """Add TARGET, or --kernel in its place; of `several` it is repeatable."""
     command.add_argument("target", metavar="TARGET", nargs="?", help=f"{TARGET}, or --kernel")
     command.add_argument("--conftest", default="conftest.py", metavar="FILE")
     what = "one that the conftest.py registers, in place of TARGET"
@@ -43,11 +43,11 @@ def add_registered(command: argparse.ArgumentParser, several: bool = False) -> N
     command.add_argument("--kernel", metavar="NAME", help=what, **more)
 
 
-def is_registered(options: argparse.Namespace, stated: Mapping[str, Any] = STATED) -> bool:
-    """Whether --kernel stands in place of TARGET.
+def is_registered(options: argparse.Namespace, declared: Mapping[str, Any] = STATED) -> bool:
+    """Return whether --kernel is given in place of TARGET.
 
-    Raises ValueError, in one line, for both and for neither, for a conftest.py that is not there,
-    for what it says itself (`stated`, by the options' usual values), and for several formats.
+    Raises ValueError, in one line, for both and for neither, for a missing conftest.py,
+    for options that it replaces (`stated`, by their default values), and for several formats.
     """
     if (options.target is None) == (not options.kernel):
         got = "both" if options.target else "neither"
@@ -57,7 +57,7 @@ def is_registered(options: argparse.Namespace, stated: Mapping[str, Any] = STATE
     if not Path(options.conftest).is_file():
         got = f"{options.conftest!r} (no such file)"
         raise ValueError(f"--conftest: got {got}, expected a conftest.py that registers kernels")
-    for word, usual in stated.items():
+    for word, usual in declared.items():
         if getattr(options, word) != usual:
             option = word.replace("_", "-")
             raise ValueError(f"--{option}: got it with --kernel, expected it in {options.conftest}")
@@ -67,13 +67,13 @@ def is_registered(options: argparse.Namespace, stated: Mapping[str, Any] = STATE
 
 
 def ask_registered(options: argparse.Namespace, name: str) -> dict[str, Any]:
-    """The fields of a worker's request that say which kernel, and which format of it."""
+    """Return the fields of a worker's request that select the kernel, and one format of it."""
     return {"name": name, "conftest": options.conftest, "format": (options.dtype or [""])[0]}
 
 
 def label_registered(options: argparse.Namespace, name: str) -> list[str]:
-    """The words of a command line that name it."""
-    # a name that looks like an option is taken as one, where it stands alone
-    words = [f"--kernel={name}"] if name.startswith("-") else ["--kernel", name]
+    """Return the arguments of a command line that select it."""
+    # a separate argument that looks like an option is parsed as one
+    arguments = [f"--kernel={name}"] if name.startswith("-") else ["--kernel", name]
     usual = options.conftest == "conftest.py"
-    return words if usual else [*words, "--conftest", options.conftest]
+    return arguments if usual else [*arguments, "--conftest", options.conftest]

@@ -16,7 +16,7 @@ from gemmproof.options.registered import add_registered
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
+    """Add the command."""
     reproduce = commands.add_parser(
         "reproduce",
         help="write a failing case as a test that stands alone",

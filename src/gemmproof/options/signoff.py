@@ -12,7 +12,7 @@ from gemmproof.spelling import one_of
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
+    """Add the command."""
     signoff = commands.add_parser(
         "signoff",
         help="judge every kernel of a project",
@@ -62,7 +62,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _read_baseline(name: str) -> Any:
-    # at once: --json may name the same file
+    # read immediately: --json may name the same file
     from gemmproof.signoff.verdict import read_baseline
 
     return _read(read_baseline, name)

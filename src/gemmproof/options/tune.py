@@ -11,7 +11,7 @@ from gemmproof.spelling import format_of
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command, whose measurements are those of bench."""
+    """Add the command, whose measurements are those of bench."""
     tune = commands.add_parser(
         "tune",
         help="measure by which kernel gemm is the fastest on this GPU",

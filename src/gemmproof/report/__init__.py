@@ -1,1 +1,1 @@
-"""The report of a check, and its forms: text, JSON, JUnit, pictures."""
+"""The report of a check, and its output formats: text, JSON, JUnit, pictures."""

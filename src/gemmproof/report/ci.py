@@ -16,49 +16,49 @@ from gemmproof.report.text import clean, kernel_name
 
 
 # -- code quality --------------------------------------------------------------------------------
-def write_codequality(place: Path, placed: Sequence[PlacedFinding]) -> None:
-    """Write one document; it has no room for a finding without a line."""
-    write_json(place, make_issues(placed))
+def write_codequality(path: Path, located: Sequence[PlacedFinding]) -> None:
+    """Write one document; findings without a line are left out."""
+    write_json(path, make_issues(located))
 
 
-def make_issues(placed: Sequence[PlacedFinding]) -> list[dict[str, Any]]:
-    """The issues as plain data: a root cause is critical, what follows from one is major."""
+def make_issues(located: Sequence[PlacedFinding]) -> list[dict[str, Any]]:
+    """Return the issues as plain data: a root cause is critical, its consequences are major."""
     return [
         {
-            "description": f"{clean(one.kernel)}: {one.text}",
-            "check_name": one.finding.property,
-            "fingerprint": one.fingerprint,
-            "severity": "major" if one.follows else "critical",
-            "location": {"path": clean(one.path), "lines": {"begin": one.line}},
+            "description": f"{clean(issue.kernel)}: {issue.text}",
+            "check_name": issue.finding.property,
+            "fingerprint": issue.fingerprint,
+            "severity": "major" if issue.follows else "critical",
+            "location": {"path": clean(issue.path), "lines": {"begin": issue.line}},
         }
-        for one in placed
-        if one.path is not None
+        for issue in located
+        if issue.path is not None
     ]
 
 
 # -- SARIF ---------------------------------------------------------------------------------------
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
-FINGERPRINT = "gemmproof/v1"  # a new number where fingerprints are made of something else
+FINGERPRINT = "gemmproof/v1"  # a new number if fingerprints are computed differently
 
 
 def write_sarif(
-    place: Path,
+    path: Path,
     reports: Sequence[Report],
-    placed: Sequence[PlacedFinding],
+    located: Sequence[PlacedFinding],
     lost: Sequence[Regression] = (),
 ) -> None:
     """Write one document."""
-    write_json(place, make_document(reports, placed, lost))
+    write_json(path, make_document(reports, located, lost))
 
 
 def make_document(
-    reports: Sequence[Report], placed: Sequence[PlacedFinding], lost: Sequence[Regression] = ()
+    reports: Sequence[Report], located: Sequence[PlacedFinding], lost: Sequence[Regression] = ()
 ) -> dict[str, Any]:
-    """The document as plain data; what has no line is told by a notification."""
+    """Return the document as plain data; findings without a line become notifications."""
     claims = {result.name: result.claim for report in reports for result in report.properties}
-    claims |= {one.finding.property: "" for one in placed if one.finding.property not in claims}
+    claims |= {item.finding.property: "" for item in located if item.finding.property not in claims}
     names = list(claims)
-    results = [_make_result(one, names) for one in placed if one.path is not None]
+    results = [_make_result(item, names) for item in located if item.path is not None]
     driver = {
         "name": "gemmproof",
         "version": __version__,
@@ -68,7 +68,7 @@ def make_document(
     invocation = {
         "executionSuccessful": all(r.verdict in ("pass", "fail") for r in reports),
         "toolExecutionNotifications": [
-            *_notify_unplaced(placed),
+            *_notify_unplaced(located),
             *_notify_lost(lost),
             *_notify_unjudged(reports),
             *_notify_expected(reports),
@@ -84,63 +84,66 @@ def make_document(
 
 
 def _make_rule(name: str, claim: str) -> dict[str, Any]:
-    said = claim or name
+    text = claim or name
     steps = "A result names the smallest case that shows it, and the command that replays it."
     return {
         "id": name,
         "name": "".join(word.capitalize() for word in name.split("_")),
         "shortDescription": {"text": name.replace("_", " ")},
-        "fullDescription": {"text": said},
-        "help": {"text": f"What must hold: {said}. {steps}"},
+        "fullDescription": {"text": text},
+        "help": {"text": f"What must hold: {text}. {steps}"},
         "defaultConfiguration": {"level": "error"},
         "properties": {"tags": ["correctness", "triton", "gemm"]},
     }
 
 
-def _make_result(one: PlacedFinding, names: Sequence[str]) -> dict[str, Any]:
+def _make_result(item: PlacedFinding, names: Sequence[str]) -> dict[str, Any]:
     # quoted by its bytes: a file may have a name that is no text
-    uri = quote(os.fsencode(one.path or ""))
+    uri = quote(os.fsencode(item.path or ""))
     return {
-        "ruleId": one.finding.property,
-        "ruleIndex": names.index(one.finding.property),
+        "ruleId": item.finding.property,
+        "ruleIndex": names.index(item.finding.property),
         "level": "error",
-        "message": {"text": f"{clean(one.kernel)}: {one.text}"},
+        "message": {"text": f"{clean(item.kernel)}: {item.text}"},
         "locations": [
             {
                 "physicalLocation": {
                     "artifactLocation": {"uri": uri, "uriBaseId": "%SRCROOT%"},
-                    "region": {"startLine": one.line},
+                    "region": {"startLine": item.line},
                 },
-                "logicalLocations": [{"name": clean(one.kernel), "kind": "function"}],
+                "logicalLocations": [{"name": clean(item.kernel), "kind": "function"}],
             }
         ],
-        "partialFingerprints": {FINGERPRINT: one.fingerprint},
+        "partialFingerprints": {FINGERPRINT: item.fingerprint},
     }
 
 
-def _notify_unplaced(placed: Sequence[PlacedFinding]) -> list[dict[str, Any]]:
-    """Findings without a line: a result without a location is refused by those who take SARIF."""
+def _notify_unplaced(located: Sequence[PlacedFinding]) -> list[dict[str, Any]]:
+    """Return notifications of findings without a line: SARIF readers refuse results without one."""
     return [
         {
             "level": "error",
-            "message": {"text": f"{clean(one.kernel)}: {one.finding.property}: {one.text}"},
-            "associatedRule": {"id": one.finding.property},
+            "message": {"text": f"{clean(item.kernel)}: {item.finding.property}: {item.text}"},
+            "associatedRule": {"id": item.finding.property},
         }
-        for one in placed
-        if one.path is None
+        for item in located
+        if item.path is None
     ]
 
 
 def _notify_lost(lost: Sequence[Regression]) -> list[dict[str, Any]]:
-    """What a baseline has against the run: it is of no line."""
+    """Return notifications of regressions against a baseline, which have no line."""
     return [
-        {"level": "error" if one.is_refused else "warning", "message": {"text": clean(one.words)}}
-        for one in lost
+        {
+            "level": "error" if regression.is_refused else "warning",
+            "message": {"text": clean(regression.words)},
+        }
+        for regression in lost
     ]
 
 
 def _notify_expected(reports: Sequence[Report]) -> list[dict[str, Any]]:
-    """What fails as a contract expects: a result would be an alert, suppressed or not."""
+    """Return notifications of expected failures: a result would be an alert, suppressed or not."""
     return [
         {
             "level": "note",

@@ -1,6 +1,6 @@
-"""Files that are there whole or not at all, and locks of those that several processes write.
+"""Files that are written whole or not at all, and locks of files that several processes write.
 
-An old report stays in its place until the new one is written.
+An old report stays until the new one is written.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from gemmproof.report.text import Reproduce
 from gemmproof.terminal import write_all
 
 Writer = Callable[[Path], object]
-STDOUT = "-"  # the name of a report that goes there, in place of the answer
+STDOUT = "-"  # the name of a report that goes to stdout, in place of the answer
 
 
-def write_json(place: Path, data: Any, indent: int = 2) -> None:
+def write_json(path: Path, data: Any, indent: int = 2) -> None:
     """Write one JSON document."""
-    place.write_text(json.dumps(data, indent=indent) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(data, indent=indent) + "\n", encoding="utf-8")
 
 
 def write_junit(
-    place: Path,
+    path: Path,
     reports: list[Report],
     reproduce: dict[str, Reproduce],
     lost: Sequence[Regression] = (),
 ) -> None:
     """Write one JUnit document; `reproduce` is looked up by a report's target."""
-    from gemmproof.report import junit  # brings what few need
+    from gemmproof.report import junit  # imports what few need
 
-    junit.write_junit(place, reports, reproduce, lost)
+    junit.write_junit(path, reports, reproduce, lost)
 
 
 def replace_file(name: str, write: Writer) -> str:
-    """Have `write` write a file, then put it where `name` says; why that failed, or ""."""
+    """Have `write` write a file, then rename it to `name`; return why it failed, or ""."""
     try:
         if name == STDOUT:
             with TemporaryDirectory() as folder:
@@ -55,28 +55,28 @@ def replace_file(name: str, write: Writer) -> str:
         if not _is_replaceable(name):
             write(Path(name))
             return ""
-        with _make_room(name) as (place, beside):
+        with _make_room(name) as (path, beside):
             write(beside)
-            with suppress(OSError):  # there is no old one, or the file system keeps no modes
-                shutil.copymode(place, beside)
-            os.replace(beside, place)
+            with suppress(OSError):  # there is no old one, or the file system has no modes
+                shutil.copymode(path, beside)
+            os.replace(beside, path)
     except OSError as error:
         return error.strerror or str(error)
     return ""
 
 
-def write_whole(place: Path, text: str) -> None:
-    """Write a file of ours that is there whole or not at all. Raises OSError."""
-    with _make_room(str(place)) as (found, beside):
+def write_whole(path: Path, text: str) -> None:
+    """Write a file of ours whole or not at all. Raises OSError."""
+    with _make_room(str(path)) as (target, beside):
         beside.write_text(text, encoding="utf-8")
-        os.replace(beside, found)
+        os.replace(beside, target)
 
 
 @contextmanager
 def lock_file(path: Path, patience: float = math.inf) -> Iterator[bool]:
-    """Whether this process has the lock of a file, for which it waits so many seconds.
+    """Yield whether this process got the lock of a file within `patience` seconds.
 
-    Whoever has it loses it when it dies. Raises OSError where there can be no such file.
+    A process loses the lock when it dies. Raises OSError if the file cannot be created.
     """
     until = time.monotonic() + patience
     with path.open("a") as file:
@@ -94,26 +94,26 @@ def lock_file(path: Path, patience: float = math.inf) -> Iterator[bool]:
 
 
 def write_early(name: str | None, write: Writer) -> None:
-    """Have a report replaced while the run goes on, where its place is a file that keeps it.
+    """Replace a report while the run goes on, if it is a regular file.
 
-    What cannot be written is told at the end, when it is written again.
+    A failure is reported at the end, when it is written again.
     """
     if name and name != STDOUT and _is_replaceable(name):
         replace_file(name, write)
 
 
 def find_obstacle(name: str) -> str:
-    """Why no report could be written there, or ""; all is left as it was."""
+    """Return why no report could be written there, or ""; nothing is changed."""
     if name == STDOUT:
         return ""
     try:
         if not _is_replaceable(name):
             return "" if os.access(name, os.W_OK) else "Permission denied"
-        with _make_room(name) as (place, beside):
-            if place.exists():
-                if os.path.samestat(place.stat(), os.fstat(1)):
+        with _make_room(name) as (path, beside):
+            if path.exists():
+                if os.path.samestat(path.stat(), os.fstat(1)):
                     return "the answer is printed there"
-                place.open("a").close()  # what its owner protects is not replaced either
+                path.open("a").close()  # a write-protected file is not replaced either
             beside.touch()
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)
@@ -121,9 +121,9 @@ def find_obstacle(name: str) -> str:
 
 
 def _is_replaceable(name: str) -> bool:
-    """Whether it is a file, a folder (which says so itself) or nothing yet.
+    """Return whether it is a file, a folder (writing to which fails) or nothing yet.
 
-    A device or a pipe has nothing to lose, and no other file could take its place.
+    A device or a pipe has nothing to lose, and a file must not replace it.
     """
     try:
         mode = os.stat(name).st_mode
@@ -134,13 +134,13 @@ def _is_replaceable(name: str) -> bool:
 
 @contextmanager
 def _make_room(name: str) -> Iterator[tuple[Path, Path]]:
-    """The place that a name leads to (a link stays one), and a new one in the same folder.
+    """Yield the path that a name leads to (a link stays one), and a new one in the same folder.
 
-    Renaming is one step within a folder only: from another one it may be a copy.
+    Renaming is atomic only within a folder: from another one it may be a copy.
     """
-    place = Path(os.path.realpath(name))
-    beside = place.with_name(f".gemmproof-{secrets.token_hex(8)}.tmp")
+    path = Path(os.path.realpath(name))
+    beside = path.with_name(f".gemmproof-{secrets.token_hex(8)}.tmp")
     try:
-        yield place, beside
+        yield path, beside
     finally:
         beside.unlink(missing_ok=True)

@@ -29,27 +29,30 @@ def write_junit(
 
 def _suite(report: Report, reproduce: Reproduce) -> TestSuite:
     suite = TestSuite(clean(report.target))
-    # A suite without a case is green, whatever kept the kernel from being judged.
+    # A suite without a case is green, even if the kernel could not be judged.
     if report.verdict == "error" or (report.verdict == "incomplete" and not report.properties):
         case = TestCase("check", clean(kernel_name(report)))
         case.result = [Error(clean(report.note or "error"), report.verdict)]
         suite.add_testcase(case)
     for result in report.properties:
         suite.add_testcase(_case(report, result, reproduce))
-        if said := proof_text(result):
-            suite.add_property(f"proof of {result.label}", said)
+        if proof := proof_text(result):
+            suite.add_property(f"proof of {result.label}", proof)
     suite.time = report.seconds
     return suite
 
 
 def _suite_of_lost(lost: Sequence[Regression]) -> TestSuite:
-    """What a baseline has against the run: its kernels may all be green, or gone."""
+    """Return the suite of a baseline's regressions: the kernels may all be green, or gone."""
     suite = TestSuite("baseline")
-    for one in lost:
-        # readers take cases of one name for one
-        case = TestCase(clean(f"{one.kind}: {one.text}"), clean(one.kernel or "all kernels"))
-        outcome = Failure if one.is_refused else Error
-        case.result = [outcome(clean(one.text), one.kind)]
+    for regression in lost:
+        # readers merge cases of the same name
+        case = TestCase(
+            clean(f"{regression.kind}: {regression.text}"),
+            clean(regression.kernel or "all kernels"),
+        )
+        outcome = Failure if regression.is_refused else Error
+        case.result = [outcome(clean(regression.text), regression.kind)]
         suite.add_testcase(case)
     return suite
 
@@ -68,7 +71,7 @@ def _case(report: Report, result: PropertyResult, reproduce: Reproduce) -> TestC
     if result.is_disputed:
         outcomes.append(Error(clean(report.note or "error"), "error"))
     elif result.status == "not run":
-        # The note of a check that did not pass says what could not run: that turns a build red.
+        # The note of a check that did not pass is what could not run: that turns a build red.
         if report.note is not None and report.verdict != "pass":
             outcomes.append(Error(clean(report.note), "incomplete"))
         else:

@@ -14,16 +14,16 @@ from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.report.record import Report
 from gemmproof.report.text import Reproduce, clean, kernel_name
 
-# What CI systems call the root of the repository that they have checked out.
+# The variables in which CI systems give the root of the checked-out repository.
 ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedFinding:
-    """A finding on a kernel; `path`, from the repository's root, and `line` are None for no place.
+    """A finding on a kernel; `path`, from the repository's root, and `line` are None if unknown.
 
-    `follows`: another finding is its cause. `fingerprint` stays the same where lines are added
-    above, and differs from all others.
+    `follows`: another finding is its cause. `fingerprint` stays the same if lines are added
+    above, and is unique.
     """
 
     kernel: str
@@ -36,7 +36,7 @@ class PlacedFinding:
 
     @property
     def text(self) -> str:
-        """The message, the case and the command that replays it, in lines that are clean."""
+        """The message, the case and the command that replays it, as clean lines."""
         cause = self.finding.cause
         if self.finding.fault == UNEXPECTED:
             return clean(self.finding.message)
@@ -50,38 +50,37 @@ class PlacedFinding:
 
 
 def find_root() -> Path:
-    """The root of the repository around the current folder; that folder where there is none."""
+    """Return the root of the repository around the current folder, or that folder if none."""
     here = Path.cwd().resolve()
-    stated = [Path(os.environ[name]).resolve() for name in ROOTS if os.environ.get(name)]
+    declared = [Path(os.environ[name]).resolve() for name in ROOTS if os.environ.get(name)]
     above = (here, *here.parents)
-    for root in stated:
+    for root in declared:
         if root in above:
             return root
     return next((folder for folder in above if (folder / ".git").exists()), here)
 
 
 def list_placed(reports: Iterable[Report], reproduce: dict[str, Reproduce]) -> list[PlacedFinding]:
-    """The findings of all reports: first a root cause of each, then the others, then what follows.
+    """Return the findings of all reports: first one root cause of each, then the others, then
+    the consequences.
 
     `reproduce` is looked up by a report's target.
     """
     root = find_root()
-    told = [(report, list_by_cause(report.findings)) for report in reports]
-    causes = zip_longest(*([(report, one, False) for one, _ in groups] for report, groups in told))
-    follow = (
-        (report, one, True) for report, groups in told for _, under in groups for one in under
-    )
-    found = [each for each in chain(chain.from_iterable(causes), follow) if each is not None]
-    places = [_find_place(finding, root) for _, finding, _ in found]
-    prints = _list_fingerprints([(kernel_name(r), f) for r, f, _ in found], places, root)
+    grouped = [(report, list_by_cause(report.findings)) for report in reports]
+    causes = zip_longest(*([(report, f, False) for f, _ in groups] for report, groups in grouped))
+    follow = ((report, f, True) for report, groups in grouped for _, under in groups for f in under)
+    rows = [each for each in chain(chain.from_iterable(causes), follow) if each is not None]
+    positions = [_find_place(finding, root) for _, finding, _ in rows]
+    prints = _list_fingerprints([(kernel_name(r), f) for r, f, _ in rows], positions, root)
     return [
-        PlacedFinding(kernel_name(r), f, follows, reproduce[r.target](f.case), *place, one)
-        for (r, f, follows), place, one in zip(found, places, prints, strict=True)
+        PlacedFinding(kernel_name(r), f, follows, reproduce[r.target](f.case), *position, digest)
+        for (r, f, follows), position, digest in zip(rows, positions, prints, strict=True)
     ]
 
 
 def _find_place(finding: Finding, root: Path) -> tuple[str | None, int | None]:
-    """The path and the line; what is not of the repository has no place in it."""
+    """Return the path and the line; both None for a file outside the repository."""
     _, _, number = (finding.where or "").rpartition(":")
     if finding.file is None or not number.isdigit():
         return None, None
@@ -91,16 +90,16 @@ def _find_place(finding: Finding, root: Path) -> tuple[str | None, int | None]:
 
 
 def _list_fingerprints(
-    found: Sequence[tuple[str, Finding]],
-    places: Sequence[tuple[str | None, int | None]],
+    findings: Sequence[tuple[str, Finding]],
+    positions: Sequence[tuple[str | None, int | None]],
     root: Path,
 ) -> Iterator[str]:
-    """Of each finding a hash of what it is about, and of the text of its line, not its number.
+    """Yield for each finding a hash of its subject and of its line's text, not its number.
 
     Equal ones are counted in the order of their lines.
     """
     keys, sources = [], dict[str, dict[int, str]]()
-    for (kernel, finding), (path, line) in zip(found, places, strict=True):
+    for (kernel, finding), (path, line) in zip(findings, positions, strict=True):
         text = ""
         if path is not None and line is not None:
             if path not in sources:
@@ -110,7 +109,7 @@ def _list_fingerprints(
         keys.append(repr((kernel, *about, finding.result, path, text)))
     seen = Counter[str]()
     numbers = [0] * len(keys)
-    for at in sorted(range(len(keys)), key=lambda at: places[at][1] or 0):
+    for at in sorted(range(len(keys)), key=lambda at: positions[at][1] or 0):
         numbers[at] = seen[keys[at]]
         seen[keys[at]] += 1
     for key, number in zip(keys, numbers, strict=True):
@@ -118,7 +117,7 @@ def _list_fingerprints(
 
 
 def _read_lines(path: Path) -> dict[int, str]:
-    """The lines of a source file by number, without their indentation; none if it is gone."""
+    """Return the lines of a source file by number, without indentation; none if it is gone."""
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

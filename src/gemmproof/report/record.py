@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class ModelCheck:
     """The launches that were predicted for `target` ("" for none), compiled for it and compared.
 
-    Of `launches` all but those `failed` were compiled, in `seconds`; of their `dots` so many
-    `agreed`, so many `differ`, and the others the compiled program does not show. `contradicted`
-    are lines with both sides, `unknown` lines that say why, each once. `untold` counts, of the dots
+    Of `launches` all but those `failed` were compiled, in `seconds`; of their `dots` `agreed`
+    agreed, `differ` differ, and the others are not visible in the compiled program. `contradicted`
+    are lines with both sides, `unknown` lines with reasons, each once. `untold` counts, of the dots
     that agreed, what could not be compared.
     """
 
@@ -43,23 +43,23 @@ class ModelCheck:
 
     @property
     def not_known(self) -> int:
-        """How many dots the compiled programs do not show."""
+        """The number of dots that the compiled programs do not show."""
         return self.dots - self.agreed - self.differ
 
     @property
     def is_kept(self) -> bool:
-        """Whether every launch was compiled, and nothing is contradicted."""
+        """True if every launch was compiled, and nothing is contradicted."""
         return not self.contradicted and not self.failed
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         lines = ("unknown", "contradicted", "failed")
         data = {name: getattr(self, name) for name in self.__slots__}
         return data | {name: list(data[name]) for name in lines} | {"untold": dict(self.untold)}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> ModelCheck:
-        """The record that `to_dict` gave. Raises ValueError naming what is wrong."""
+        """Return the record that `to_dict` gave. Raises ValueError naming the invalid field."""
         if set(data) != set(ModelCheck.__slots__):
             got, expected = " ".join(sorted(data)), " ".join(ModelCheck.__slots__)
             raise ValueError(f"report premises: got fields {got}, expected {expected}")
@@ -67,24 +67,24 @@ class ModelCheck:
         return ModelCheck(**{**data, **lines})
 
     def say(self) -> str:
-        """All of it in a line."""
+        """Format the result as one line."""
         if not self.launches:
             return "premises: no dot was predicted, so none was compiled"
         compiled = self.launches - len(self.failed)
         head = f"premises: {format_count(compiled, 'launch')} compiled for {self.target}"
-        words = [f"{self.agreed} of {format_count(self.dots, 'dot')} as predicted"]
+        parts = [f"{self.agreed} of {format_count(self.dots, 'dot')} as predicted"]
         if self.differ:
-            words.append(f"{self.differ} not")
-        if lacking := self.not_known:
-            words.append(f"{lacking} not known")
+            parts.append(f"{self.differ} not")
+        if unknown := self.not_known:
+            parts.append(f"{unknown} not known")
         if self.failed:
-            words.append(f"{format_count(len(self.failed), 'launch')} not compiled")
-        if len(words) == 1:
+            parts.append(f"{format_count(len(self.failed), 'launch')} not compiled")
+        if len(parts) == 1:
             return f"{head}, all as predicted"
-        return f"{head}: {', '.join(words)}"
+        return f"{head}: {', '.join(parts)}"
 
     def list_lines(self, most: int) -> Iterator[str]:
-        """What is not as predicted, or not known: up to `most` lines of each kind."""
+        """Yield what is not as predicted, or not known: up to `most` lines of each kind."""
         for lines in (self.contradicted, self.failed, self.unknown):
             yield from (f"  {line}" for line in lines[:most])
             if len(lines) > most:
@@ -94,16 +94,16 @@ class ModelCheck:
 # -- facts ---------------------------------------------------------------------------------------
 AXES = ("M", "N", "K")
 UNKNOWN = "not known"
-# what a size leaves beside the tile of its axis; a tile of 1 leaves 0, one of 2 leaves 0 or 1
+# residues of a size modulo the tile of its axis; a tile of 1 leaves 0, one of 2 leaves 0 or 1
 RESIDUES = ("0", "1", "BLOCK-1", "other")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What was judged: by parts of the project, the hashes of their texts; and what is promised.
+    """The identity of a kernel: the hashes of its parts' texts in the project, and its guarantees.
 
     `source` are the parts that the wrapper can reach (signoff/source.py), `formula` those of its
-    `spec`. `contract` and `operands` are in words. `lack` says in one line why nothing is known.
+    `spec`. `contract` and `operands` are text. `lack` is the reason, in one line, if unknown.
     """
 
     source: dict[str, str] = field(default_factory=dict)
@@ -114,22 +114,22 @@ class Identity:
 
     @property
     def digest(self) -> str:
-        """One hash of the wrapper, its kernels and what they call; "" where it is not known."""
+        """One hash of the wrapper, its kernels and what they call; "" if it is not known."""
         return hash_texts(self.source.values()) if self.source else ""
 
     def of_formats(self, names: Iterable[str]) -> Identity:
-        """The same kernel under a contract of other formats."""
+        """Return the same kernel under a contract of other formats."""
         return replace(self, contract={**self.contract, "formats": list(names)})
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Identity:
-        """The facts that `asdict` and JSON made plain."""
+        """Return the identity from the plain data of `asdict` and JSON."""
         return Identity(**data)
 
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """What a simulated call returned at a case: a hash of the bits of all its results."""
+    """The result of a simulated call at a case: a hash of the bits of all its results."""
 
     case: str
     digest: str
@@ -137,7 +137,7 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Where the judged cases lie beside the tiles, and the bits of a few of them by format.
+    """The residues of the judged cases modulo the tiles, and the bits of a few of them by format.
 
     `residues`: "0 1 other" -> how many cases had M mod BLOCK_M = 0, N mod BLOCK_N = 1 and so on,
     "not known" for an axis whose tile no constexpr names.
@@ -147,38 +147,38 @@ class Coverage:
     bits: dict[str, tuple[Bits, ...]] = field(default_factory=dict)
 
     def count(self, axis: str) -> dict[str, int]:
-        """How many cases had each residue along M, N or K."""
-        found = dict.fromkeys((*RESIDUES, UNKNOWN), 0)
+        """Return how many cases had each residue along M, N or K."""
+        counts = dict.fromkeys((*RESIDUES, UNKNOWN), 0)
         for word, count in self.residues.items():
-            found[split_residues(word)[AXES.index(axis)]] += count
-        return found
+            counts[split_residues(word)[AXES.index(axis)]] += count
+        return counts
 
     @staticmethod
     def merge(parts: Iterable[Coverage | None]) -> Coverage:
-        """The coverage of several checks, each of formats of its own."""
+        """Return the coverage of several checks, each of different formats."""
         known = [part for part in parts if part is not None]
         residues = sum((Counter(part.residues) for part in known), Counter[str]())
-        bits = {name: found for part in known for name, found in part.bits.items()}
+        bits = {name: kept for part in known for name, kept in part.bits.items()}
         return Coverage(dict(sorted(residues.items())), bits)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {**asdict(self), "bits": {k: [asdict(x) for x in v] for k, v in self.bits.items()}}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Coverage:
-        """The coverage that `to_dict` wrote."""
-        bits = {name: tuple(Bits(**x) for x in found) for name, found in data["bits"].items()}
+        """Return the coverage that `to_dict` wrote."""
+        bits = {name: tuple(Bits(**x) for x in kept) for name, kept in data["bits"].items()}
         return Coverage(dict(data["residues"]), bits)
 
 
 def join_residues(parts: Iterable[str]) -> str:
-    """The residues of M, N and K as one word."""
+    """Return the residues of M, N and K as one string."""
     return ", ".join(parts)
 
 
 def split_residues(word: str) -> tuple[str, ...]:
-    """The residues of M, N and K. Raises ValueError for what are none."""
+    """Return the residues of M, N and K. Raises ValueError for invalid ones."""
     parts = tuple(word.split(", "))
     if len(parts) != len(AXES) or not set(parts) <= {*RESIDUES, UNKNOWN}:
         raise ValueError(f"residues: got {word!r}, expected one of each axis")
@@ -186,14 +186,14 @@ def split_residues(word: str) -> tuple[str, ...]:
 
 
 def hash_texts(texts: Iterable[str]) -> str:
-    """One hash of some texts, whatever their order, and however often each is there."""
+    """Return one hash of some texts, independent of their order and repeats."""
     return hashlib.sha256("\n".join(sorted(set(texts))).encode()).hexdigest()
 
 
 # -- lost reports --------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A change that speaks against a run: `kernel` is "" for all, `kind` a word of `--accept`.
+    """A change that contradicts a baseline: `kernel` is "" for all, `kind` a value of `--accept`.
 
     `is_refused`: it fails the run; else the run is incomplete.
     """
@@ -220,10 +220,10 @@ GRAVEST_FIRST = ("fail", "error", "incomplete", "pass")
 
 @dataclass(frozen=True, slots=True)
 class ProofResult:
-    """What a solver says of a property: `status` is "proved", "refuted" or "not decided".
+    """A solver's result for a property: `status` is "proved", "refuted" or "not decided".
 
-    `scope` says where it is proved ("every M, N, K, any strides"), `why` what was refuted, or the
-    reason for which nothing was decided; `cut` is "time" or "death" where only that is the reason.
+    `scope` is where it is proved ("every M, N, K, any strides"), `why` what was refuted, or the
+    reason why nothing was decided; `cut` is "time" or "death" if only that is the reason.
     """
 
     status: str
@@ -234,13 +234,13 @@ class ProofResult:
 
 @dataclass(frozen=True, slots=True)
 class PropertyResult:
-    """What became of one property: `status` is "pass", "fail", "expected" or "not run".
+    """The result of one property: `status` is "pass", "fail", "expected" or "not run".
 
-    `reason` is why it is expected to fail, None where it is not; it is "expected" where it does.
-    `examples` is how many cases it judged; `ratio` the largest error over its bound, None where the
-    property has no bound. `backend` is "simulator", "cuda" for what was launched, or "compiler" for
-    what launches were compiled to: then those are counted. `proof` is what was decided for every
-    size, None where that was not tried; `status` is that of the cases.
+    `reason` is why it is expected to fail, None if it is not; `status` is "expected" if it does.
+    `examples` is how many cases it judged; `ratio` the largest error over its bound, None if the
+    property has no bound. `backend` is "simulator", "cuda" for launches, or "compiler" for
+    compiled launches: then those are counted. `proof` is what was decided for every size,
+    None if that was not tried; `status` is that of the cases.
     """
 
     name: str
@@ -254,24 +254,24 @@ class PropertyResult:
 
     @property
     def label(self) -> str:
-        """The name, with the backend where that is a GPU: others have it as well."""
+        """The name, with the backend if that is a GPU: other backends have the property too."""
         return f"{self.name} on {self.backend}" if self.backend == "cuda" else self.name
 
     @property
     def is_proved(self) -> bool:
-        """Whether it holds for every size, and no case says otherwise."""
+        """True if it holds for every size, and no case contradicts that."""
         held = self.status not in ("fail", "expected")
         return held and self.proof is not None and self.proof.status == "proved"
 
     @property
     def is_disputed(self) -> bool:
-        """Whether it is refuted, and no case shows that: an error of gemmproof's own."""
+        """True if it is refuted, and no case shows that: an error of gemmproof's own."""
         held = self.status not in ("fail", "expected")
         return held and self.proof is not None and self.proof.status == "refuted"
 
     @staticmethod
     def from_dict(data: Any) -> PropertyResult:
-        """The result that `asdict` gave. Raises ValueError naming what is wrong."""
+        """Return the result that `asdict` gave. Raises ValueError naming the invalid field."""
         _require_fields("property", data, PropertyResult)
         proof = data["proof"]
         if proof is not None:
@@ -282,11 +282,11 @@ class PropertyResult:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a kernel does one step beyond its contract; `option` turns that into a promise.
+    """The behaviour of a kernel one step beyond its contract; `option` adds that to the contract.
 
-    `status` is "holds", "limit" (`message` says what happens at `case`), "not tried" (why), or
-    "needed": a narrower promise, of a kernel that breaks its contract. `proof`: where exactly it
-    begins, in words, or "" where no solver decided that.
+    `status` is "holds", "limit" (`message` is what happens at `case`), "not tried" (the reason), or
+    "needed": a narrower contract, of a kernel that breaks its own. `proof`: where exactly it
+    begins, as text, or "" if no solver decided that.
     """
 
     name: str
@@ -297,13 +297,13 @@ class Limit:
     proof: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         case = None if self.case is None else self.case.to_dict()
         return {name: getattr(self, name) for name in self.__slots__} | {"case": case}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Limit:
-        """The limit that `to_dict` gave."""
+        """Return the limit that `to_dict` gave."""
         case = None if data["case"] is None else Case.from_dict(data["case"])
         return Limit(**{**data, "case": case})
 
@@ -312,15 +312,15 @@ class Limit:
 class Report:
     """The outcome of one check; findings come root causes first, each with its smallest case.
 
-    `target` is the kernel's name (a command puts TARGET there as it was typed). `note` says in one
-    line why there was an error, what could not run or what was launched where, None otherwise.
-    `versions` are those of the packages involved. `drift` is what `gemmproof drift` found, `limits`
-    what lies beyond the contract, where that was tried: they are no findings. `names` is what the
-    wrapper calls a and b, where that is known: findings and cases say a and b, messages its names.
-    `unvisited` are the paths of wrapper and kernel that no case visited, in words. `expected` are
-    findings that the contract expects: they change no verdict. `facts` say what was judged, where a
-    worker loaded it, `coverage` which tiles and bits the cases reached, `premises` whether what was
-    predicted is what is compiled, where that was asked for.
+    `target` is the kernel's name (a command puts TARGET there as it was typed). `note` is, in one
+    line, why there was an error, what could not run or what was launched where, None otherwise.
+    `versions` are those of the packages involved. `drift` is the result of `gemmproof drift`,
+    `limits` those beyond the contract, if tried: they are no findings. `names` are the wrapper's
+    names for a and b, if known: findings and cases use a and b, messages its names. `unvisited` are
+    the paths of wrapper and kernel that no case visited, as text. `expected` are findings that the
+    contract expects: they change no verdict. `facts` identify what was judged, if a worker loaded
+    it, `coverage` which tiles and bits the cases reached, `premises` whether the predicted launches
+    are those compiled, if requested.
     """
 
     schema: int
@@ -341,7 +341,7 @@ class Report:
     premises: ModelCheck | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, `schema` first."""
+        """Return plain data for JSON, `schema` first."""
         data = {name: getattr(self, name) for name in self.__slots__}
         data["properties"] = [asdict(p) for p in self.properties]
         data["findings"] = [f.to_dict() for f in self.findings]
@@ -355,12 +355,12 @@ class Report:
         return data
 
     def to_json(self) -> str:
-        """One JSON document."""
+        """Return one JSON document."""
         return json.dumps(self.to_dict(), indent=2)
 
     @staticmethod
     def from_json(text: str) -> Report:
-        """The report that `to_json` wrote. Raises ValueError naming what is wrong."""
+        """Return the report that `to_json` wrote. Raises ValueError naming the invalid field."""
         try:
             return Report.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
@@ -368,7 +368,7 @@ class Report:
 
     @staticmethod
     def from_dict(data: Any) -> Report:
-        """The report that `to_dict` gave. Raises ValueError naming what is wrong."""
+        """Return the report that `to_dict` gave. Raises ValueError naming the invalid field."""
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             got = data.get("schema") if isinstance(data, dict) else data
             raise ValueError(f"report schema: got {got!r}, expected {SCHEMA}")
@@ -407,11 +407,11 @@ def _require_fields(
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages involved, where they are installed."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and of the packages involved, if they are installed."""
+    installed = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:  # a source tree on the path
             continue
-    return found
+    return installed

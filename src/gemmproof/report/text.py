@@ -25,11 +25,11 @@ STYLES = {
     "error": "bold red",
     "incomplete": "bold yellow",
 }
-SHOWN_LIMIT = 88  # characters of what a limit says: --json has all
-SHOWN_REASONS = 3  # for which something is not decided
-SHOWN_FINDINGS = 4  # one a fault: nobody reads more than a screen
+SHOWN_LIMIT = 88  # characters of a limit's message: --json has all
+SHOWN_REASONS = 3  # why something is not decided
+SHOWN_FINDINGS = 4  # one per fault: nobody reads more than a screen
 SHOWN_FOLLOWERS = 4
-# that names of properties begin with
+# the verbs that names of properties begin with
 _VERBS = ("compiles", "fits", "leaves", "runs", "stays", "stores", "uses")
 # Cc control, Cf invisible formatting such as reversed text, Cs half a pair, Cn no character, Co
 # private use, Zl and Zp ends of lines
@@ -37,12 +37,12 @@ _MOVING = ("Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp")
 
 
 def is_moving(c: str) -> bool:
-    """Whether a character could move a terminal's cursor, end a line or break XML."""
+    """Return whether a character could move a terminal's cursor, end a line or break XML."""
     return unicodedata.category(c) in _MOVING
 
 
 def clean(text: str) -> str:
-    """One line of text, with whatever `is_moving` escaped."""
+    """Return one line of text, with every character for which `is_moving` escaped."""
     return "".join(
         c.encode("unicode_escape", "surrogatepass").decode("ascii") if is_moving(c) else c
         for c in text
@@ -50,10 +50,10 @@ def clean(text: str) -> str:
 
 
 def document(report: Report, reproduce: Reproduce) -> dict[str, Any]:
-    """The report as plain data for JSON: cases are objects, findings say how to reproduce them."""
+    """Return the report as plain data for JSON: cases are objects, findings have their command."""
     data = report.to_dict()
-    told = ("findings", report.findings), ("expected", report.expected)
-    for name, findings in told:
+    groups = ("findings", report.findings), ("expected", report.expected)
+    for name, findings in groups:
         for shown, finding in zip(data[name], findings, strict=True):
             # no single case shows that a property holds
             held = finding.fault == UNEXPECTED
@@ -62,7 +62,7 @@ def document(report: Report, reproduce: Reproduce) -> dict[str, Any]:
 
 
 def lines(report: Report, reproduce: Reproduce) -> list[Line]:
-    """What `check` prints: the findings, or how each property held, and the verdict last."""
+    """Return what `check` prints: the findings, or how each property held, and the verdict last."""
     if report.verdict == "error":
         return [(clean(f"{report.target}: error: {report.note}"), STYLES["error"])]
     name = kernel_name(report)
@@ -86,7 +86,7 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
 
 
 def list_besides(report: Report) -> Iterable[Line]:
-    """What is told whatever the verdict: what fails as expected, and what predictions rest on."""
+    """Yield the lines for any verdict: expected failures, and the assumptions of predictions."""
     yield from list_expected(report)
     if report.premises is not None:
         yield (clean(report.premises.say()), "")
@@ -95,9 +95,9 @@ def list_besides(report: Report) -> Iterable[Line]:
 
 
 def list_expected(report: Report) -> Iterable[Line]:
-    """What fails as the contract expects, and why; and what does not, as far as is known.
+    """Yield expected failures with their reasons, and properties that held though expected to fail.
 
-    What follows from another property's failure is named with that one.
+    Consequences of another property's failure are listed with that one.
     """
     with_it: dict[str, str] = {}
     for result in report.properties:
@@ -109,8 +109,8 @@ def list_expected(report: Report) -> Iterable[Line]:
             continue
         if result.status == "expected":
             yield (clean(f"{result.label} fails as expected: {result.reason}"), "")
-            found = (f for f in report.expected if f.property == result.name)
-            yield from ((clean(f"  {f.message}"), "dim") for f in islice(found, 1))
+            failures = (f for f in report.expected if f.property == result.name)
+            yield from ((clean(f"  {f.message}"), "dim") for f in islice(failures, 1))
             if names := [name for name, cause in with_it.items() if cause == result.name]:
                 yield (f"  and with it: {', '.join(names)}", "dim")
         elif result.status in ("not run", "pass"):
@@ -120,9 +120,9 @@ def list_expected(report: Report) -> Iterable[Line]:
 
 
 def list_limits(report: Report) -> Iterable[Line]:
-    """What stops one step beyond the contract, and the option that would promise it.
+    """Yield what stops one step beyond the contract, and the option that would promise it.
 
-    Of a kernel that breaks its contract: the narrower one that it is proved to keep.
+    For a kernel that breaks its contract: the narrower one that it is proved to keep.
     """
     for limit in report.limits:
         if limit.status == "needed":
@@ -139,21 +139,21 @@ def list_limits(report: Report) -> Iterable[Line]:
 
 
 def kernel_name(report: Report) -> str:
-    """The function's name, without the place that TARGET puts before it; or a registered name.
+    """Return the function's name without TARGET's module or file, or a registered name.
 
-    That one may have a colon as well: of a module, the function is one that was judged. An item of
-    pytest is without its file.
+    A registered name may have a colon as well: "module:function" is a target only if it was
+    judged. An item of pytest is without its file.
     """
     item = report.target.partition(".py::")[2]
     if item:
         return item
-    place, _, function = report.target.rpartition(":")
+    module, _, function = report.target.rpartition(":")
     judged = report.facts is not None and report.target in report.facts.source
-    return function if judged or place.endswith(".py") else report.target
+    return function if judged or module.endswith(".py") else report.target
 
 
 def finding_text(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> str:
-    """One finding as plain text."""
+    """Return one finding as plain text."""
     return "\n".join(text for text, _ in _finding(name, finding, claim, reproduce))
 
 
@@ -174,7 +174,7 @@ def _finding(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> I
 
 
 def _followers(findings: list[Finding]) -> Iterable[Line]:
-    """What follows from a finding: it goes when the cause is mended, so a line each is enough."""
+    """Yield the consequences of a finding, a line each: fixing the cause resolves them."""
     if findings:
         yield ("  what follows from it:", "")
     for finding in findings[:SHOWN_FOLLOWERS]:
@@ -207,7 +207,7 @@ def _format_examples(result: PropertyResult) -> str:
 
 
 def proof_text(result: PropertyResult) -> str:
-    """What was decided for every size, in words; "" where that was not tried."""
+    """Format what was decided for every size; "" if that was not tried."""
     if result.proof is None or result.is_proved:
         return _scope(result)
     why = f": {result.proof.why}" if result.proof.why else ""
@@ -221,7 +221,7 @@ def _scope(result: PropertyResult) -> str:
 
 
 def _list_undecided(report: Report) -> Iterable[Line]:
-    """Why some properties are not decided for every size, each reason once; and paths not seen."""
+    """Yield why some properties are not decided for every size, and the unvisited paths."""
     named: dict[str, list[str]] = {}
     for result in report.properties:
         if result.proof is not None and result.proof.status == "not decided" and result.proof.why:
@@ -244,7 +244,7 @@ def _cut(text: str) -> str:
 
 
 def _summarise(report: Report) -> str:
-    """The verdict in a line."""
+    """Return the verdict as one line."""
     total = format_count(len(report.properties), "property")
     failed = sum(p.status == "fail" for p in report.properties)
     judged = sum(p.status not in ("not run", "expected") for p in report.properties)
@@ -252,19 +252,19 @@ def _summarise(report: Report) -> str:
     cases = max((p.examples for p in report.properties if p.backend != COMPILER), default=0)
     fails = f"{failed} {'does' if failed == 1 else 'do'} not hold"
     every = "all " * (judged > 1 and not expected)
-    words = {
+    text = {
         "pass": f"pass: {every}{format_count(judged, 'property')} held",
         "fail": f"fail: {failed} of {total} {'does' if failed == 1 else 'do'} not hold",
         "incomplete": f"incomplete: {format_count(judged, 'property')} judged, {fails}",
     }[report.verdict]
     note = f"; {report.note}" if report.note else ""
     if expected:
-        words += f", {expected} {'fails' if expected == 1 else 'fail'} as expected"
-    return f"{words} ({format_count(cases, 'case')}, {report.seconds:.1f} s){note}"
+        text += f", {expected} {'fails' if expected == 1 else 'fail'} as expected"
+    return f"{text} ({format_count(cases, 'case')}, {report.seconds:.1f} s){note}"
 
 
 def table(reports: list[Report], width: int) -> list[str]:
-    """Property x kernel: cases judged and worst error over bound, FAIL, or a dash if not run.
+    """Return property x kernel: cases and worst error over bound, FAIL, or a dash if not run.
 
     Kernels that do not fit the width begin a new block of rows.
     """
@@ -277,7 +277,7 @@ def table(reports: list[Report], width: int) -> list[str]:
         shown = [report.target for report in reports]
     for report, name in zip(reports, shown, strict=True):
         results = {p.name: p for p in report.properties}
-        judged = (_cell(results.get(one)) for one in names)
+        judged = (_cell(results.get(label)) for label in names)
         cells = [clean(name), *judged, report.verdict, f"{report.seconds:.1f}"]
         wide = max(map(len, cells)) + 2
         if blocks[-1] is not heads and len(blocks[-1][0]) + wide > width:
@@ -303,7 +303,7 @@ WIDTH = 96
 
 
 def page_lines(page: Page | FaultPage) -> list[Line]:
-    """What `gemmproof explain` prints of a property or a fault."""
+    """Return what `gemmproof explain` prints of a property or a fault."""
     return [*(_property(page) if isinstance(page, Page) else _fault(page))]
 
 
@@ -340,12 +340,12 @@ def _show(example: Example) -> Iterable[Line]:
 
 
 def _list_code(label: str, text: str, style: str) -> Iterable[Line]:
-    """The lines of a example below each other, as they are indented; a long one goes on below."""
+    """Yield the lines of an example below each other, indented as they are; wrap long ones."""
     first, *others = text.splitlines()
     head = f"  {label:<7}"
     for line in (first, *textwrap.dedent("\n".join(others)).splitlines()):
-        room = WIDTH - len(head)
-        for part in textwrap.wrap(line, room, subsequent_indent="    ", break_on_hyphens=False):
+        width = WIDTH - len(head)
+        for part in textwrap.wrap(line, width, subsequent_indent="    ", break_on_hyphens=False):
             yield f"{head}{part}", style
             head = " " * len(head)
 

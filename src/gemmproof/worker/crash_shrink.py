@@ -1,4 +1,4 @@
-"""The smallest case of which a process dies: every candidate runs in a forked child."""
+"""Shrinking of a case that kills its process: every candidate runs in a forked child."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gemmproof.reference.provenance import Heartbeat
 from gemmproof.worker.processes import die_with_parent, resident
 from gemmproof.worker.supervisor import Clock
 
-SURVIVED = 86  # exit status of a child that came to its end
-TICK = 0.01  # seconds between two looks at a child
+SURVIVED = 86  # exit status of a child that survived the case
+TICK = 0.01  # seconds between two polls of a child
 MOST_RUNS = 60  # of the whole search
 HASTE = 10  # the first candidates have this fraction of the time limit
 
@@ -28,7 +28,7 @@ def smallest(
     limits: tuple[float, int],
     tried: Callable[[], None],
 ) -> Case:
-    """The smallest case found that ends as `case` did: "crash", "hang" or "memory".
+    """Return the smallest case found that ends as `case` did: "crash", "hang" or "memory".
 
     `limits` are seconds and bytes for one case; `tried` is called after each.
     """
@@ -61,12 +61,12 @@ def smallest(
 
 
 def _end_of(run: Callable[[Case], object], case: Case, seconds: float, memory: int) -> str:
-    """How a child that runs the case ends: "done" or a word for its death."""
+    """Return how a child that runs the case ends: "done" or the name of its death."""
     child = os.fork()
     if child == 0:
         try:
             die_with_parent()
-            Heartbeat.send = staticmethod(lambda: None)  # the parent's to give
+            Heartbeat.send = staticmethod(lambda: None)  # the parent sends heartbeats
             run(case)
         finally:
             os._exit(SURVIVED)

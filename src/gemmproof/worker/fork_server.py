@@ -27,41 +27,41 @@ from gemmproof.worker.processes import MARK, die_with_parent, environment, memor
 
 # -- fork server ---------------------------------------------------------------------------------
 READY = b"r"
-NUMBER = struct.Struct("!i")  # what is told of a worker: its number, later its exit status
-MESSAGE = 1 << 16  # bytes that a request takes at most
-MARK_LENGTH = 32  # characters of every token: a worker writes its own over the server's
+NUMBER = struct.Struct("!i")  # the reply about a worker: its pid, later its exit status
+MESSAGE = 1 << 16  # maximum bytes of a request
+MARK_LENGTH = 32  # characters of every token: a worker overwrites the server's with its own
 
 
 def main(control: int, modules: tuple[str, ...], conftest: str | None) -> None:
-    """Import what is named, report ready, then fork a worker for each request until none comes.
+    """Import the modules, report ready, then fork a worker for each request until none comes.
 
-    Ends without a word where an import started threads: a fork would not have them.
+    Ends silently if an import started threads: a fork would not have them.
     """
     die_with_parent()
-    with contextlib.suppress(ImportError):  # the worker that needs it says what is missing
+    with contextlib.suppress(ImportError):  # the worker that needs it reports what is missing
         for name in modules:
             import_module(name)
         if conftest is not None:
             from gemmproof.worker.serve import load_registered
 
             load_registered(conftest)
-    place = _mark_place()
-    if _threads() == 1 and place:
+    mark_address = _mark_place()
+    if _threads() == 1 and mark_address:
         gc.collect()
         gc.freeze()
         line = socket.socket(fileno=control)
         line.send(READY)
-        _Server(line, place, conftest is not None).serve()
+        _Server(line, mark_address, conftest is not None).serve()
     os._exit(0)
 
 
 class _Server:
-    """The loop: requests come on `control`; `workers` has the line to each one's supervisor."""
+    """The loop: requests come on `control`; `workers` maps pids to their supervisors' sockets."""
 
-    def __init__(self, control: socket.socket, place: int, has_target: bool) -> None:
+    def __init__(self, control: socket.socket, mark_address: int, has_target: bool) -> None:
         self.control = control
         self.has_target = has_target
-        self.place = place
+        self.place = mark_address
         self.workers: dict[int, socket.socket] = {}
         self.told: set[int] = set()
         self.selector = selectors.DefaultSelector()
@@ -88,7 +88,7 @@ class _Server:
                     self._forget(key.data)
 
     def _take(self) -> bool:
-        """Fork for the next request; False when there will be none."""
+        """Fork for the next request; return False if there are no more."""
         message, passed, _, _ = socket.recv_fds(self.control, MESSAGE, 2)
         if not message:
             return False
@@ -110,7 +110,7 @@ class _Server:
         cwd: str,
         changes: dict[str, str | None],
     ) -> None:
-        """What the child does; never returns."""
+        """Run the request in the child; never returns."""
         server = os.getppid()
         try:
             os.setsid()
@@ -127,19 +127,19 @@ class _Server:
             os.close(output)
             ctypes.memmove(self.place, token.encode(), MARK_LENGTH)
             os.environ[MARK] = token
-            _change_place(cwd, changes)
+            _change_environment(cwd, changes)
             os.write(line, NUMBER.pack(os.getpid()))
             os.close(line)
             from gemmproof.worker import serve
 
-            if not self.has_target:  # a file may have changed since, unseen
+            if not self.has_target:  # a file may have changed since
                 serve.STARTED = time.time()
             serve.main(folder)
         finally:
             os._exit(1)
 
     def _describe_ended(self) -> None:
-        """Tell the status of the workers that have ended, and leave them as zombies."""
+        """Send the exit status of the workers that have ended, and leave them as zombies."""
         for pid in self.workers.keys() - self.told:
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is not None:
@@ -150,7 +150,7 @@ class _Server:
                 self.told.add(pid)
 
     def _forget(self, pid: int) -> None:
-        """The supervisor is done with a worker, or has died."""
+        """Kill and reap a worker whose supervisor is done with it, or has died."""
         line = self.workers.pop(pid)
         self.told.discard(pid)
         self.selector.unregister(line)
@@ -162,8 +162,8 @@ class _Server:
         os.waitpid(pid, 0)
 
 
-def _change_place(cwd: str, changes: dict[str, str | None]) -> None:
-    """Enter a folder and change variables, with what Python made of them when it started."""
+def _change_environment(cwd: str, changes: dict[str, str | None]) -> None:
+    """Enter a folder and change variables, and what Python derived from them at its start."""
     before = _split_path(os.environ.get("PYTHONPATH"))
     os.chdir(cwd)
     for name, value in changes.items():
@@ -174,41 +174,41 @@ def _change_place(cwd: str, changes: dict[str, str | None]) -> None:
     if "PYTHONPATH" in changes:
         others = [entry for entry in sys.path if entry not in before]
         sys.path[:] = dict.fromkeys([*_split_path(changes["PYTHONPATH"]), *others])
-    tempfile.tempdir = None  # asked again, for TMPDIR may have changed
+    tempfile.tempdir = None  # evaluated again, as TMPDIR may have changed
 
 
 def _split_path(path: str | None) -> list[str]:
-    """Return the folders of a PYTHONPATH, of which Python makes absolute ones."""
+    """Return the folders of a PYTHONPATH as absolute paths, as Python makes them."""
     return [os.path.abspath(entry) for entry in path.split(os.pathsep)] if path else []
 
 
 def _mark_place() -> int | None:
-    """Where the mark stands in the environment that this process began with, which /proc shows.
+    """Return the address of the mark in the initial environment of this process, as in /proc.
 
-    A worker writes its own there, and is found by it as executed processes are. None where that
+    A worker writes its own mark there, and is found by it as executed processes are. None if that
     does not work.
     """
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
-    place: int | None = libc.getenv(MARK.encode())
-    if not place or len(ctypes.string_at(place)) != MARK_LENGTH:
+    address: int | None = libc.getenv(MARK.encode())
+    if not address or len(ctypes.string_at(address)) != MARK_LENGTH:
         return None
     other = os.urandom(MARK_LENGTH // 2).hex().encode()
-    ctypes.memmove(place, other, MARK_LENGTH)
+    ctypes.memmove(address, other, MARK_LENGTH)
     shown = f"{MARK}=".encode() + other in environment(os.getpid())
-    return place if shown or not Path("/proc").is_dir() else None
+    return address if shown or not Path("/proc").is_dir() else None
 
 
 def _threads() -> int:
-    """How many threads this process has (1 where there is no /proc)."""
+    """Return the number of threads of this process (1 if there is no /proc)."""
     tasks = Path("/proc/self/task")
     return len(list(tasks.iterdir())) if tasks.is_dir() else 1
 
 
 # -- fork client ---------------------------------------------------------------------------------
-SECONDS = 60.0  # for the server to import what it shall, and for it to answer
-TICK = 0.05  # seconds between two looks at it
-OWN = (MARK, "TRITON_INTERPRET")  # variables that are the server's or a worker's own
+SECONDS = 60.0  # for the server's imports, and for each answer
+TICK = 0.05  # seconds between two polls of the server
+OWN = (MARK, "TRITON_INTERPRET")  # variables private to the server or a worker
 
 
 class Lost(Exception):
@@ -216,9 +216,9 @@ class Lost(Exception):
 
 
 class ForkedWorker:
-    """A worker that the server forked, with what a Popen has of it: pid, stdout, its end.
+    """A worker that the server forked, with a Popen's attributes: pid, stdout, its end.
 
-    `lost` tells that the server died, and the worker with it, for no reason of the worker's.
+    `lost`: the server died, and the worker with it, for no reason of the worker's.
     """
 
     def __init__(self, line: socket.socket, output: int) -> None:
@@ -232,25 +232,25 @@ class ForkedWorker:
 
     def _number(self) -> int:
         try:
-            told = self._line.recv(NUMBER.size, socket.MSG_WAITALL)
+            reply = self._line.recv(NUMBER.size, socket.MSG_WAITALL)
         except OSError:
-            told = b""
-        if len(told) < NUMBER.size:
+            reply = b""
+        if len(reply) < NUMBER.size:
             self.close()
             raise Lost
-        return int(NUMBER.unpack(told)[0])
+        return int(NUMBER.unpack(reply)[0])
 
     def poll(self) -> int | None:
-        """The exit status as Popen gives it, None while the worker runs."""
+        """Return the exit status as Popen does, or None while the worker runs."""
         if self.returncode is None:
             try:
-                told = self._line.recv(NUMBER.size)
+                reply = self._line.recv(NUMBER.size)
             except BlockingIOError:
                 return None
             except OSError:
-                told = b""
-            self.lost = len(told) < NUMBER.size
-            self.returncode = -signal.SIGKILL if self.lost else int(NUMBER.unpack(told)[0])
+                reply = b""
+            self.lost = len(reply) < NUMBER.size
+            self.returncode = -signal.SIGKILL if self.lost else int(NUMBER.unpack(reply)[0])
         return self.returncode
 
     def wait(self) -> int:
@@ -268,24 +268,24 @@ class ForkedWorker:
             os.kill(self.pid, number)
 
     def close(self) -> None:
-        """Let go of a worker that never was."""
+        """Close the pipes of a worker that never started."""
         self._line.close()
         if self.stdout is not None:
             self.stdout.close()
 
 
 class ForkServer:
-    """The server as its supervisor sees it; `fork` may be called from any thread."""
+    """The server's client side; `fork` may be called from any thread."""
 
     def __init__(self, root: str, conftest: str | None, memory: int) -> None:
         """Start it and wait until it has imported the engine and the conftest. Raises Lost.
 
-        It dies with the thread that starts it. `memory`: how many bytes it may hold meanwhile.
+        It dies with the thread that starts it. `memory`: the bytes that it may hold meanwhile.
         """
         self._lock = threading.Lock()
         self._environment = dict(os.environ)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # what the first worker would import: the simulator brings torch and Triton
+        # what the first worker would import: the simulator imports torch and Triton
         modules = ("gemmproof.worker.serve", protocol.ENGINE.partition(":")[0])
         start = (
             f"import sys; sys.path.insert(0, {root!r}); import gemmproof; del sys.path[0];"
@@ -293,10 +293,10 @@ class ForkServer:
             f"main({theirs.fileno()}, {modules!r}, {conftest!r})"
         )
         token = os.urandom(MARK_LENGTH // 2).hex()
-        # One thread, or forking is not safe: OpenBLAS starts its own when numpy is imported.
+        # One thread, or forking is not safe: OpenBLAS starts threads when numpy is imported.
         env = {**os.environ, MARK: token, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
         env |= {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        env.pop("TRITON_INTERPRET", None)  # it would replace the very decorator that we run
+        env.pop("TRITON_INTERPRET", None)  # it would replace the decorator that we run
         nothing = subprocess.DEVNULL
         with theirs:
             self.process = subprocess.Popen(
@@ -324,7 +324,7 @@ class ForkServer:
     def fork(self, folder: str, token: str) -> ForkedWorker:
         """Fork a worker that serves the request in `folder`. Raises Lost.
 
-        It has the folder and the environment that this process has now, as a spawned one would.
+        It has the current folder and environment of this process, as a spawned worker would.
         """
         message = json.dumps([folder, token, os.getcwd(), self._find_changes()]).encode()
         if len(message) > MESSAGE:
@@ -344,7 +344,7 @@ class ForkServer:
         return ForkedWorker(ours, read)
 
     def _find_changes(self) -> dict[str, str | None]:
-        """Return what changed in the environment since the server started, None for what went."""
+        """Return the environment changes since the server started; None for removals."""
         before, now = self._environment, dict(os.environ)
         names = [n for n in {**before, **now} if n not in OWN and before.get(n) != now.get(n)]
         return {name: now.get(name) for name in names}
@@ -361,15 +361,15 @@ _server: ForkServer | None = None
 
 
 def find_server() -> ForkServer | None:
-    """The server that workers are to be forked from, if there is one."""
+    """Return the server to fork workers from, or None if there is none."""
     return _server
 
 
 @contextlib.contextmanager
 def preload(root: str, conftest: str | None, memory: int) -> Iterator[None]:
-    """Within it workers are forked from a process that has imported the engine and `conftest`.
+    """Within this context workers are forked from a process that imported the engine and `conftest`.
 
-    A conftest that crashes, hangs or starts threads is left to the workers, which say so. Where no
+    A conftest that crashes, hangs or starts threads is left to the workers, which report it. If no
     such process can be started, workers are started one by one.
     """
     global _server

@@ -1,4 +1,4 @@
-"""Linux's processes: what memory they hold, whose they are, with whom they end."""
+"""Linux processes: the memory they hold, their owners, and their death with their parents."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MARK = "GEMMPROOF_WORKER"
 
 
 def available_memory() -> int:
-    """Bytes that can be used without swapping, or leave of the containers around this process.
+    """Return the bytes usable without swapping, within the limits of enclosing containers.
 
-    Without end where there is no /proc.
+    Unlimited if there is no /proc.
     """
     free = sys.maxsize
     with contextlib.suppress(OSError):
@@ -28,7 +28,7 @@ def available_memory() -> int:
     return min([free, *_room_in_containers()])
 
 
-# A container's limit and use, and the part of its use that Linux takes back: cgroups 2 and 1.
+# A container's limit and use, and the part of its use that Linux can reclaim: cgroups 2 and 1.
 _CGROUPS = (
     ("0::", "", "memory.max", "memory.current", "inactive_file"),
     (":memory:", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -38,36 +38,36 @@ _CGROUPS = (
 def _room_in_containers(
     own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
 ) -> list[int]:
-    """Bytes that each memory limit around this process leaves."""
-    found = []
+    """Return the bytes that each memory limit around this process leaves."""
+    leaves = []
     lines = own.read_text().splitlines() if own.is_file() else []
     for mark, folder, limit, used, idle in _CGROUPS:
         for line in (line for line in lines if mark in line):
-            # within a container the path may be the host's: then the limit lies at the root
+            # within a container the path may be the host's: then the limit is at the root
             path = root / folder / line.partition(mark)[2].lstrip("/")
-            for place in (path, *path.parents):
+            for parent in (path, *path.parents):
                 with contextlib.suppress(OSError, ValueError):
-                    stat = (place / "memory.stat").read_text().split()
-                    held = int((place / used).read_text()) - int(stat[stat.index(idle) + 1])
-                    found.append(int((place / limit).read_text()) - held)
-                if place == root:
+                    stat = (parent / "memory.stat").read_text().split()
+                    held = int((parent / used).read_text()) - int(stat[stat.index(idle) + 1])
+                    leaves.append(int((parent / limit).read_text()) - held)
+                if parent == root:
                     break
-    return found
+    return leaves
 
 
 def group_of(group: int) -> list[int]:
-    """The processes of a group (none where there is no /proc)."""
+    """Return the processes of a group (none if there is no /proc)."""
     return [pid for pid in _numbers() if _group(pid) == group]
 
 
 def memory_of_group(group: int) -> int:
-    """Bytes of memory that the processes of the group hold (0 where there is no /proc)."""
+    """Return the bytes of memory that a group's processes hold (0 if there is no /proc)."""
     return sum(map(resident, group_of(group)))
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What processes have used of CPUs, in seconds, and whether one of them waits for more.
+    """The CPU time that processes have used, in seconds, and whether one of them waits for more.
 
     `is_busy`: a thread runs or could, waits for a disk, or was stopped.
     """
@@ -77,7 +77,7 @@ class Look:
 
 
 def look_at(pids: Iterable[int]) -> Look | None:
-    """A look at every thread of some processes; None where there is no /proc."""
+    """Return a sample of every thread of some processes, or None if there is no /proc."""
     if not Path("/proc").is_dir():
         return None
     ticks, busy = 0, False
@@ -94,7 +94,7 @@ def look_at(pids: Iterable[int]) -> Look | None:
 def kill_marked(token: str) -> None:
     """Kill every process whose environment began with MARK=token."""
     mark = f"{MARK}={token}".encode()
-    for _ in range(3):  # one of them may start another while we look
+    for _ in range(3):  # one of them may start another during the scan
         marked = [pid for pid in _numbers() if mark in environment(pid)]
         for pid in marked:
             with contextlib.suppress(ProcessLookupError):
@@ -108,7 +108,7 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         PR_SET_PDEATHSIG = 1
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        # If memory runs out, this process shall be taken rather than any other.
+        # If memory runs out, Linux should kill this process rather than any other.
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
@@ -127,7 +127,7 @@ def _group(pid: int) -> int | None:
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process holds."""
+    """Return the bytes of memory that a process holds."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:
@@ -136,7 +136,7 @@ def resident(pid: int) -> int:
 
 
 def environment(pid: int) -> bytes:
-    """The environment that a process began with (nothing where it cannot be read)."""
+    """Return the environment that a process began with (empty if it cannot be read)."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a worker is asked, what it tells while it works, and how it ended: stated here only."""
+"""The protocol of a worker: its request, its events, and its ends; defined here only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gemmproof.fake_device import REMEDY
 from gemmproof.properties.proof import SECONDS
 from gemmproof.settings import EXAMPLES
 
-# The files of a worker's folder: what it is asked, what it tells, and its Python stack.
+# The files of a worker's folder: its request, its events, and its Python stack.
 REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
-# A signal that targets hardly ever handle: it asks a hanging worker where it is.
+# A signal that targets hardly ever handle: it makes a hanging worker write its stack.
 WHERE_SIGNAL = signal.SIGRTMIN + 7
 
 ENGINE = "gemmproof.engine.check:check"
 
-# Signals that Linux, a person or a batch system ends processes by; all others are a fault's own.
+# Signals by which Linux, a person or a batch system ends processes; all others mean a fault.
 _NAMES = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGXCPU")
 OUTSIDE = frozenset(getattr(signal, name) for name in _NAMES)
 # The ends of a worker that say nothing about the kernel.
@@ -35,25 +35,25 @@ Listener = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a worker is asked.
+    """The request to a worker.
 
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
-    dies as `end` says, "drift", "explain" it in configuration `config`, "bench" what `plan` says
+    dies with end `end`, "drift", "explain" it in configuration `config`, "bench" the `plan`
     (commands/bench.py), "reproduce" the finding of `plan`, "locate" its wrapper, "try" the test of
-    `plan`, "mutate" as it says (mutate/run.py), tell of its "lowering" (lowering/task.py),
+    `plan`, "mutate" by the `plan` (mutate/run.py), report its "lowering" (lowering/task.py),
     "sweep" what Triton knows of its arguments (lowering/task.py), "preview" dots that no
-    kernel has (lowering/task.py), or compile what its "claims" are judged by
+    kernel has (lowering/task.py), or compile the launches by which its "claims" are judged
     (lowering/guarantees.py). The kernel is the one that `conftest` registers as `name`, or the
     function that `target` (fields of a Target) names, under `contract` (fields of a Contract),
-    called as `calling` (fields of a Calling) says.
+    called by `calling` (fields of a Calling).
     `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
-    `--device cuda`, `limits` for what lies beyond the contract, `proof` for what a solver decides
-    in `proof_seconds`, `premise` for what is predicted to be compiled as well, `declared` and
+    `--device cuda`, `limits` for steps beyond the contract, `proof` for a solver's proofs
+    in `proof_seconds`, `premise` for predicted launches to be compiled as well, `declared` and
     `sizes` are the accumulator and the K of a drift, `format` that of a drift, or the only one to
     judge of a registered kernel, `seconds` are counted for each simulated call and for
-    each candidate of a shrink, `memory` bytes for one, and for a worker that is to compile. `path`
-    is looked through first for what is imported, and `room` is the worker's own folder, which does
-    not outlive it.
+    each candidate of a shrink, `memory` bytes for one, and for a worker that compiles. `path`
+    is searched first by imports, and `room` is the worker's own folder, which does not outlive
+    it.
     """
 
     ask: str
@@ -85,65 +85,65 @@ class Request:
     engine: str = field(default_factory=lambda: ENGINE)
 
     def write(self, folder: Path) -> None:
-        """Leave the request, and the files that the worker writes, in its folder."""
+        """Write the request to its folder, and create the files that the worker writes."""
         (folder / REQUEST).write_text(json.dumps(asdict(self)))
         for name in (EVENTS, STACK):
             (folder / name).touch()
 
     @staticmethod
     def read(folder: Path) -> Request:
-        """The request that was left in a worker's folder."""
-        stated = json.loads((folder / REQUEST).read_text())
-        tuples = {name: tuple(stated[name]) for name in ("sizes", "path", "kept")}
-        return Request(**{**stated, **tuples, "room": str(folder)})
+        """Return the request that was written to a worker's folder."""
+        fields = json.loads((folder / REQUEST).read_text())
+        tuples = {name: tuple(fields[name]) for name in ("sizes", "path", "kept")}
+        return Request(**{**fields, **tuples, "room": str(folder)})
 
     def shrink(self, case: str, end: str, memory: int) -> Request:
-        """The request for the smallest case of which the same kernel dies so."""
+        """Return the request for the smallest case of which the same kernel dies in this way."""
         return replace(self, ask="shrink", case=case, end=end, memory=memory)
 
 
-# What a worker tells, by name: an event is {"event": name, **fields}.
+# The fields of a worker's events, by name: an event is {"event": name, **fields}.
 EVENT_FIELDS: dict[str, frozenset[str]] = {
     name: frozenset(fields.split())
     for name, fields in {
-        "ready": "",  # what gemmproof needs is imported, the target is about to be
+        "ready": "",  # gemmproof's imports are done, the target's are next
         "kernels": "names formats alone",  # of a conftest, or the one loaded; device_only ones
-        "source": "facts",  # what is judged, and what it promises: before any case
-        # (name, claim, backend) of each; what a and b are called; why which are expected to fail
+        "source": "facts",  # the identity of the kernel, before any case
+        # (name, claim, backend) of each; the names of a and b; reasons for expected failures
         "properties": "claims names expected",
-        "proof": "properties seconds done",  # a proof begins or is done; what it may be about
-        "kept": "tried dropped",  # how many kept cases were tried; those not to be kept any longer
-        "start": "examples",  # how many cases are asked for
-        # a case is about to run; which limit it tries; how much of all the work is done; or the
-        # index-th launch of so many is about to be compiled, and `case` says which one
+        "proof": "properties seconds done",  # a proof begins or is done; what it may decide
+        "kept": "tried dropped",  # the number of saved cases tried; those to be dropped
+        "start": "examples",  # the number of requested cases
+        # a case is about to run; the limit it tries; the share of the work that is done; or the
+        # index-th launch of `of` is about to be compiled, and `case` identifies it
         "case": "case phase index limit share of",
-        "judged": "index seconds examples ratios backend",  # the properties that a case bore on
-        "finding": "finding",  # the first sight of a fault
+        "judged": "index seconds examples ratios backend",  # the properties applied to a case
+        "finding": "finding",  # the first occurrence of a fault
         "printed": "lines",  # what the kernel printed
-        "launched": "",  # a sign of life between launches
+        "launched": "",  # a heartbeat between launches
         "compared": "launches equal outputs",  # of one case: calls, and elements as predicted
-        "advanced": "",  # a sign of life from a simulation
-        "tried": "",  # a sign of life between candidates of a shrink
+        "advanced": "",  # a heartbeat from a simulation
+        "tried": "",  # a heartbeat between candidates of a shrink
         "device": "gpu",  # the GPU that launches, None for the simulator
         # a predicted launch is about to be compiled, or was
         "premise": "launch number of done",
-        "promised": "report",  # the answer, before what lies beyond the contract is tried
-        "limit": "limit",  # what became of one step beyond the contract
+        "promised": "report",  # the answer, before anything beyond the contract is tried
+        "limit": "limit",  # the result of one step beyond the contract
         "report": "report",  # the answer
-        "unmeasured": "why",  # a registered kernel whose drift there is no way to measure
-        "timed": "row",  # what one measurement gave
+        "unmeasured": "why",  # a registered kernel whose drift cannot be measured
+        "timed": "row",  # the result of one measurement
         "explained": "explanation picture",  # the answer to an explanation
-        "reproduced": "bug",  # the answer to a reproduction: what a test states
+        "reproduced": "bug",  # the answer to a reproduction: the content of a test
         "located": "found",  # where a test finds a registered wrapper
-        "interpreted": "outcomes",  # what became of a test under Triton's interpreter
+        "interpreted": "outcomes",  # the outcomes of a test under Triton's interpreter
         "surveyed": "reached cases programs source",  # a kernel that is not yet mutated
-        "lowered": "lowering variant",  # what a launch was compiled to; of a sweep, what differs
-        # properties of compiled code that are promised, on which GPUs; why which should fail
+        "lowered": "lowering variant",  # a launch's compiled code; of a sweep, the differences
+        # guaranteed properties of compiled code, their GPUs; reasons for expected failures
         "promises": "names gpus expected",
-        "planned": "plan",  # what is to be compiled for the claims of a contract
-        "weighed": "index weighed",  # what one of these launches says of them
-        "compiled": "launches notes",  # how many there are: all were told of
-        # a mutant that is the same program, does not compile, or differs; where it is proved right
+        "planned": "plan",  # the launches to compile for the claims of a contract
+        "weighed": "index weighed",  # the assessment of one of these launches
+        "compiled": "launches notes",  # the number of launches: all were reported
+        # a mutant that is the same program, does not compile, or differs; if it is proved right
         "mutated": "fate why proved",
         "shrunk": "case",  # the answer to a shrink
         "error": "message",  # the target cannot be judged
@@ -159,7 +159,7 @@ ANSWERS = frozenset(
 
 
 def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:
-    """A function that writes events into a worker's folder, each with the memory held by then."""
+    """Return a function that writes events into a worker's folder, with the memory held then."""
     worker = os.getpid()
     path = (folder / EVENTS).resolve()
 
@@ -171,8 +171,8 @@ def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:
         # Opened each time: a target may close every file descriptor, or change the folder.
         descriptor = _open_to_append(path)
         try:
-            told = {**event, "held": memory_of(worker)}
-            rest = memoryview(json.dumps(told).encode() + b"\n")
+            record = {**event, "held": memory_of(worker)}
+            rest = memoryview(json.dumps(record).encode() + b"\n")
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
         finally:
@@ -182,7 +182,7 @@ def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:
 
 
 def _open_to_append(path: Path) -> int:
-    """A descriptor, also where the target has used up those that its process may have."""
+    """Return a descriptor, even if the target has used up those that its process may have."""
     try:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError as error:
@@ -195,12 +195,12 @@ def _open_to_append(path: Path) -> int:
 
 @dataclass(slots=True)
 class WorkerExit:
-    """What a worker left: how it ended, its last event of each name, and its output.
+    """The exit of a worker: how it ended, its last event of each name, and its output.
 
-    `end` is a word of the table in gemmproof/worker/__init__.py. `how` says it in words; `where` is
-    the line of the target that ran, and `file` its path, where known. `examples` counts the cases
-    that each property judged, by its name and backend. `undecided` says why a proof was left out,
-    in which an earlier worker died, of the properties that it may have been about.
+    `end` is an entry of the table in gemmproof/worker/__init__.py. `how` is its text; `where` is
+    the line of the target that ran, and `file` its path, if known. `examples` counts the cases
+    that each property judged, by its name and backend. `undecided` gives, for the properties of a
+    proof that killed an earlier worker and was then skipped, the reason.
     """
 
     end: str = "done"
@@ -219,7 +219,7 @@ class WorkerExit:
     undecided: dict[str, str] = field(default_factory=dict)
 
     def take(self, event: dict[str, Any]) -> None:
-        """Take in one event."""
+        """Record one event."""
         name = event["event"]
         self.events[name] = event
         if name == "case":
@@ -237,18 +237,18 @@ class WorkerExit:
 
     @property
     def is_proving(self) -> bool:
-        """Whether a proof was under way when the last event came."""
+        """True if a proof was in progress at the last event."""
         return self.events.get("proof", {"done": True})["done"] is False
 
     def list_undecided(self) -> dict[str, str]:
-        """Of a worker that died of a proof, what that was about, and why nothing is known of it."""
+        """Return the properties of the proof that killed the worker, each with the reason."""
         if not self.is_proving or self.end == "halted" or self.events.keys() & ANSWERS:
             return {}
         why = f"the proof ended early: {self.how}"
         return dict.fromkeys(self.events["proof"]["properties"], why)
 
     def classify(self, status: int) -> None:
-        """How a worker ended by itself: with its answer, or without."""
+        """Set the end of a worker that exited without being stopped, with or without its answer."""
         if self.events.keys() & ANSWERS:
             return
         if "full" in self.events:
@@ -270,9 +270,9 @@ class WorkerExit:
             self.end, self.how = "crash", f"a process that ended itself with status {status}"
 
     def explain_failure(self, name: str) -> str | None:
-        """Why a worker that was asked about `name` gave no answer, in one line.
+        """Return, in one line, why a worker that was asked about `name` gave no answer.
 
-        None where it answered, or died at a case: then the kernel is to blame.
+        None if it answered, or died at a case: then the kernel is at fault.
         """
         if "error" in self.events:
             return str(self.events["error"]["message"])

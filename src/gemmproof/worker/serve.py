@@ -1,4 +1,4 @@
-"""The process in which a target runs: reads a request, writes events, and may die at any point."""
+"""The process in which a target runs: reads a request, writes events, may die at any point."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ STARTED = time.time()  # before any target: of this process, or of the one that 
 def main(folder: str) -> None:
     """Serve the request in `folder`, then end at once: no thread and no handler delays it."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-    place = Path(folder)
-    stack = (place / STACK).open("w")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    path = Path(folder)
+    stack = (path / STACK).open("w")
     faulthandler.enable(stack, all_threads=False)
     faulthandler.register(WHERE_SIGNAL, stack, all_threads=False)
-    emit = open_events(place, resident)
+    emit = open_events(path, resident)
     try:
-        serve(Request.read(place), emit)
+        serve(Request.read(path), emit)
     except TargetError as error:
         emit({"event": "error", "message": str(error)})
     except SystemExit as error:
@@ -58,10 +58,10 @@ def main(folder: str) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except MemoryError as error:
-        words = str(error) or type(error).__name__
-        how = f"this machine refused memory to gemmproof itself ({words})"
+        text = str(error) or type(error).__name__
+        how = f"this machine refused memory to gemmproof itself ({text})"
         emit({"event": "full", "how": how})
-    except BaseException as error:  # the engine's own mistake: told apart from the target's
+    except BaseException as error:  # an error of the engine, not of the target
         traceback.print_exc()
         emit({"event": "internal", "message": format_error(error)})
     sys.stdout.flush()
@@ -70,7 +70,7 @@ def main(folder: str) -> None:
 
 
 def serve(request: Request, emit: Listener) -> None:
-    """Do what the request asks: list a project's kernels, load or judge one, find what kills it."""
+    """Serve the request: list a project's kernels, load or judge one, shrink a fatal case, etc."""
     DeviceRequest.device = request.launch
     sys.path[:] = dict.fromkeys([*request.path, *sys.path])
     Heartbeat.send = staticmethod(lambda: emit({"event": "advanced"}))
@@ -120,18 +120,21 @@ def serve(request: Request, emit: Listener) -> None:
         return serve_bench(request, emit)
     if request.ask in ("list", "load"):
         emit({"event": "ready"})
-        found = _list_kernels(request) if request.ask == "list" else [_find_kernel(request)]
-        alone = [kernel.name for kernel in found if kernel.device_only]
-        told = {"names": [k.name for k in found], "formats": [k.contract.formats for k in found]}
-        return emit({"event": "kernels", **told, "alone": alone})
+        loaded = _list_kernels(request) if request.ask == "list" else [_find_kernel(request)]
+        alone = [kernel.name for kernel in loaded if kernel.device_only]
+        fields = {
+            "names": [k.name for k in loaded],
+            "formats": [k.contract.formats for k in loaded],
+        }
+        return emit({"event": "kernels", **fields, "alone": alone})
     from gemmproof.properties.contract import WITHOUT, list_gpus, list_promised
     from gemmproof.signoff.source import describe
 
-    place, _, function = request.engine.partition(":")
-    check = getattr(import_module(place), function)
+    module, _, function = request.engine.partition(":")
+    check = getattr(import_module(module), function)
     emit({"event": "ready"})
     kernel = _find_kernel(request)
-    # what it promises of compiled code is judged by workers of their own (lowering/guarantees.py)
+    # guarantees about compiled code are judged by separate workers (lowering/guarantees.py)
     judged = replace(kernel, contract=replace(kernel.contract, **WITHOUT))
     engine = partial(check, judged, target=request.gpu, seconds=request.seconds)
     case = _read_case(request.case, kernel)
@@ -182,8 +185,8 @@ def _shrink(
         emit({"event": "tried"})
 
     limits = (request.seconds, request.memory)
-    found = smallest(case, kernel.contract, run, request.end, limits, tried)
-    emit({"event": "shrunk", "case": found.to_json()})
+    shrunk = smallest(case, kernel.contract, run, request.end, limits, tried)
+    emit({"event": "shrunk", "case": shrunk.to_json()})
 
 
 def _find_kernel(request: Request) -> KernelUnderTest:
@@ -192,7 +195,7 @@ def _find_kernel(request: Request) -> KernelUnderTest:
 
     if request.conftest is not None:
         kernels = {kernel.name: kernel for kernel in _list_kernels(request)}
-        if request.name not in kernels:  # a hook may look at what only pytest's own process has
+        if request.name not in kernels:  # a hook may depend on state that only pytest's process has
             got = f"{request.conftest}: got kernels named {' '.join(kernels)}"
             raise TargetError(f"{got} in a worker process, expected one named {request.name}")
         kernel = kernels[request.name]
@@ -204,8 +207,8 @@ def _find_kernel(request: Request) -> KernelUnderTest:
         return replace(kernel, contract=replace(kernel.contract, formats=formats))
     target = Target(**(request.target or {}))
     contract = Contract.from_dict(request.contract)
-    stated = {**request.calling, "operands": tuple(request.calling.get("operands", ()))}
-    calling = Calling(**stated)
+    fields = {**request.calling, "operands": tuple(request.calling.get("operands", ()))}
+    calling = Calling(**fields)
     operands = calling.read()
     launch = load(target, calling.call, [n for n in operands if n not in ROLES])
     spec = calling.make_spec()
@@ -213,7 +216,7 @@ def _find_kernel(request: Request) -> KernelUnderTest:
 
 
 def _list_kernels(request: Request) -> list[KernelUnderTest]:
-    """The kernels that the project's conftest.py registers. Raises TargetError."""
+    """Return the kernels that the project's conftest.py registers. Raises TargetError."""
     loaded = load_registered(request.conftest or "")
     if isinstance(loaded, TargetError):
         raise loaded
@@ -222,7 +225,7 @@ def _list_kernels(request: Request) -> list[KernelUnderTest]:
 
 @cache
 def load_registered(path: str) -> list[KernelUnderTest] | TargetError:
-    """What `_list_kernels` returns or raises; a process and its forks import a conftest.py once."""
+    """Return what `_list_kernels` returns or raises; a process and its forks import it once."""
     try:
         return _load_registered(path)
     except TargetError as error:
@@ -255,8 +258,8 @@ def _load_registered(path: str) -> list[KernelUnderTest]:
 
 
 def _add_import_path(folder: Path) -> None:
-    """Let a conftest.py import what it can within `python -m pytest`."""
-    sys.path[:0] = [one for one in find_pythonpath(folder) if one not in sys.path]
+    """Let a conftest.py import the modules it can import under `python -m pytest`."""
+    sys.path[:0] = [path for path in find_pythonpath(folder) if path not in sys.path]
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 

@@ -26,17 +26,17 @@ from gemmproof.worker.processes import look_at
 from gemmproof.worker.protocol import EVENTS, STACK, WHERE_SIGNAL, Listener, Request, WorkerExit
 
 # -- limits --------------------------------------------------------------------------------------
-SLOWNESS = 3  # seconds on a slow machine for a counted one
+SLOWNESS = 3  # seconds on a slow machine for one counted second
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds for loading the target, for one case and for all, and bytes of memory.
 
-    The seconds are those of Clock. A case that gives a sign of life has them anew; a call
-    that is simulated has as many that are counted (reference/work.py). All cases together may take
+    The seconds are those of Clock. They start again for a case that sends a heartbeat; a simulated
+    call has as many that are counted (reference/work.py). All cases together may take
     `total`, or `each` for every case asked for, if that is more. `memory` was asked for, `free` is
-    what the machine has.
+    the machine's free memory.
     """
 
     load: float = 120.0
@@ -50,8 +50,8 @@ class Limits:
 def find_broken(
     limits: Limits, worker: WorkerExit, used: int, still: float, total: float
 ) -> str | None:
-    """The limit that the worker broke: "memory", "hang" or "time"."""
-    # what gemmproof itself imports is not the target's
+    """Return the limit that the worker broke: "memory", "hang" or "time"; None if none."""
+    # memory of gemmproof's own imports is not the target's
     if "ready" in worker.events and used > min(limits.memory, limits.free):
         return "memory"
     if still > _find_allowed(limits, worker):
@@ -62,7 +62,7 @@ def find_broken(
 
 
 def _find_allowed(limits: Limits, worker: WorkerExit) -> float:
-    """The seconds that a worker may take until its next sign of life."""
+    """Return the seconds that a worker may take until its next heartbeat."""
     if worker.is_proving:  # the prover counts its own time, which may be longer here
         return SLOWNESS * float(worker.events["proof"]["seconds"]) + limits.case
     return limits.case if worker.cases else limits.load
@@ -71,9 +71,9 @@ def _find_allowed(limits: Limits, worker: WorkerExit) -> float:
 def explain_end(
     worker: WorkerExit, broken: str, limits: Limits, used: int, total: float, own: str | None
 ) -> None:
-    """What a worker that broke a limit is said to have died of.
+    """Set the end and its reason of a worker that broke a limit.
 
-    `own` is the line of gemmproof's own that ran: then nothing is known of the kernel.
+    `own` is the line of gemmproof itself that ran: then nothing is known of the kernel.
     """
     launched = worker.events.get("case", {}).get("phase") == "launch"
     if broken == "time":
@@ -90,7 +90,7 @@ def explain_end(
 
 
 def _explain_memory(worker: WorkerExit, limits: Limits, used: int, own: str | None) -> None:
-    """The kernel is to blame where most was allocated in its own case, by code of its own."""
+    """Blame the kernel if most memory was allocated in its case, by its own code."""
     allowed = min(limits.memory, limits.free)
     asked = limits.memory <= limits.free
     whose = "by --memory-limit" if asked else "by what this machine has free"
@@ -111,15 +111,15 @@ def _gib(count: int) -> str:
 
 
 # -- clock ---------------------------------------------------------------------------------------
-LONGEST = 0.1  # seconds between two looks, of which a sleeper is believed to have slept them all
+LONGEST = 0.1  # seconds between two samples, during all of which a sleeper is assumed to sleep
 
 
 class Clock:
     """Counts the seconds in which processes worked or slept.
 
-    CPU time counts, up to the time that passed. A process that sleeps waits for nothing that the
-    machine owes it: there the time that passed counts. One that could run but is not given a CPU,
-    waits for a disk, or was stopped, spends nothing.
+    CPU time counts, up to the elapsed time. A process that sleeps waits for nothing that the
+    machine owes it: then the elapsed time counts. One that is ready but gets no CPU, waits for a
+    disk, or was stopped, spends nothing.
     """
 
     def __init__(self, processes: Callable[[], Iterable[int]]) -> None:
@@ -128,7 +128,7 @@ class Clock:
         self._cpu = 0.0
 
     def advance(self, waits_for_us: bool = False) -> float:
-        """The seconds since the last look that count: only CPU time, where one waits for us."""
+        """Return the seconds since the last call that count: only CPU time if one waits for us."""
         now = time.monotonic()
         passed, self._looked = now - self._looked, now
         seen = look_at(self._processes())
@@ -140,12 +140,12 @@ class Clock:
 
 
 # -- stacks --------------------------------------------------------------------------------------
-# Code of ours that stands between the target and torch: what it calls was called by the target.
+# Our code between the target and torch: calls that it makes were made by the target.
 _HOOKS = ("reference/fake_cuda/", "reference/simulator/call.py", "gemmproof/fake_device.py")
 
 
 def find_line(stack: Path) -> tuple[str, str] | None:
-    """The line of the innermost frame of the target, and the path of its file.
+    """Return the line of the innermost frame of the target, and the path of its file.
 
     It is the user's, or else an installed package's.
     """
@@ -160,7 +160,7 @@ def find_line(stack: Path) -> tuple[str, str] | None:
 
 
 def find_own_line(stack: Path) -> str | None:
-    """The line of gemmproof's own that was running, None where the target was, or its libraries."""
+    """Return the line of gemmproof that was running, None if the target or its libraries ran."""
     for name, line in _frames(stack):
         if owner(name) != "library":
             return None
@@ -172,16 +172,16 @@ def find_own_line(stack: Path) -> str | None:
 def _frames(stack: Path) -> Iterator[tuple[str, str]]:
     for text in stack.read_text(errors="replace").splitlines():
         head, quote, rest = text.partition('"')
-        name, quote, place = rest.partition('", line ')
+        name, quote, line = rest.partition('", line ')
         if head.strip() == "File" and quote:
-            yield name, place.split()[0]
+            yield name, line.split()[0]
 
 
 # -- supervisor ----------------------------------------------------------------------------------
 Worker = subprocess.Popen[bytes] | ForkedWorker
-TICK = 0.05  # seconds between two looks at the worker
+TICK = 0.05  # seconds between two polls of the worker
 KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
-_stopping = threading.Event()  # no worker is waited for any more
+_stopping = threading.Event()  # workers are no longer waited for
 
 
 def watch(
@@ -189,9 +189,9 @@ def watch(
     limits: Limits,
     listener: Listener = lambda event: None,
 ) -> WorkerExit:
-    """Run one worker to its end, told of every event; afterwards nothing that it started runs.
+    """Run one worker to its end and report every event; afterwards nothing that it started runs.
 
-    One that died of a proof is run again without it, and one that was killed from outside again.
+    One that died of a proof is run again without it, one that was killed from outside is run again.
     """
     request = replace(request, seconds=limits.case, memory=request.memory or limits.memory)
     started = time.monotonic()
@@ -202,7 +202,7 @@ def watch(
         worker = _watch(request, limits, listener, None)
     assert worker is not None
     undecided = worker.list_undecided()
-    if undecided:  # the cases do not depend on it
+    if undecided:  # the cases do not depend on the proof
         request = replace(request, proof=False)
         worker = _watch(request, limits, listener, None)
         assert worker is not None
@@ -221,18 +221,18 @@ def watch(
 def preload(
     conftest: str | None = None, limits: Limits | None = None
 ) -> contextlib.AbstractContextManager[None]:
-    """Within it workers start with the engine, and `conftest`, imported.
+    """Within this context workers start with the engine, and `conftest`, imported.
 
-    For those who watch several workers. Enter it in the main thread; other threads may watch.
+    For callers that watch several workers. Enter it in the main thread; other threads may watch.
     """
     return fork_server.preload(_root(), conftest, (limits or Limits()).memory)
 
 
 @contextlib.contextmanager
 def open_pool(jobs: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that may watch a worker each. Where this one is interrupted, all workers are ended.
+    """Yield a pool whose threads may each watch a worker. If interrupted, all workers are killed.
 
-    A signal reaches the main thread alone, which then would wait for the others.
+    A signal reaches only the main thread, which would then wait for the others.
     """
     pool = ThreadPoolExecutor(jobs)
     try:
@@ -246,12 +246,12 @@ def open_pool(jobs: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def halt() -> None:
-    """Have every worker ended, from any thread, and none begun until `resume`."""
+    """Kill every worker, from any thread, and start none until `resume`."""
     _stopping.set()
 
 
 def resume() -> None:
-    """Let workers live again."""
+    """Allow workers to run again."""
     _stopping.clear()
 
 
@@ -261,19 +261,19 @@ def _watch(
     listener: Listener,
     server: ForkServer | None,
 ) -> WorkerExit | None:
-    """What a worker leaves; None if the server that forked it died."""
+    """Run one worker; return its exit, or None if the server that forked it died."""
     worker = WorkerExit()
     with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as folder:
-        place = Path(folder)
-        request.write(place)
+        path = Path(folder)
+        request.write(path)
         token = secrets.token_hex(16)
         process = _start(folder, token, server)
         try:
-            _follow(process, place, limits, worker, listener)
+            _follow(process, path, limits, worker, listener)
         finally:
             _end(process, token)
-        if worker.where is None and (found := find_line(place / STACK)):
-            worker.where, worker.file = found
+        if worker.where is None and (line := find_line(path / STACK)):
+            worker.where, worker.file = line
     lost = isinstance(process, ForkedWorker) and process.lost
     return None if lost and worker.end == "killed" else worker
 
@@ -291,14 +291,14 @@ def _start(folder: str, token: str, server: ForkServer | None) -> Worker:
 
 def _spawn(folder: str, token: str) -> subprocess.Popen[bytes]:
     root = _root()
-    # -P and the path: this very package, whatever lies in the current folder or is installed.
+    # -P and the path: this package, whatever is in the current folder or installed.
     start = (
         f"import sys; sys.path.insert(0, {root!r}); import gemmproof; del sys.path[0];"
         f"from gemmproof.worker.serve import main; main({folder!r})"
     )
     env = {**os.environ, processes.MARK: token, "PYTHONHASHSEED": "0"}
     env.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other on a busy machine
-    env.pop("TRITON_INTERPRET", None)  # it would replace the very decorator that we run
+    env.pop("TRITON_INTERPRET", None)  # it would replace the decorator that we run
     return subprocess.Popen(
         [sys.executable, "-P", "-c", start],
         env=env,
@@ -311,7 +311,7 @@ def _spawn(folder: str, token: str) -> subprocess.Popen[bytes]:
 
 def _follow(
     process: Worker,
-    place: Path,
+    path: Path,
     limits: Limits,
     worker: WorkerExit,
     listener: Listener,
@@ -325,7 +325,7 @@ def _follow(
     clock = Clock(lambda: processes.group_of(process.pid))
     looked, printed = time.monotonic(), 0
     still = total = 0.0
-    with (place / EVENTS).open("rb") as events:
+    with (path / EVENTS).open("rb") as events:
         while not _stopping.is_set():
             open_ = bool(selector.get_map())
             if open_ and selector.select(TICK):
@@ -336,7 +336,7 @@ def _follow(
                 time.sleep(TICK)
             status = process.poll()
             now = time.monotonic()
-            proving = worker.is_proving  # that has its time in all, whatever it tells
+            proving = worker.is_proving  # a proof has one time limit; its events do not extend it
             if _read_events(events, worker, listener) and not (proving and worker.is_proving):
                 still = 0.0
             if status is not None:
@@ -357,8 +357,8 @@ def _follow(
             end = find_broken(limits, worker, used, still, total)
             if end:
                 # A worker that fills memory gets little time to answer.
-                _ask_where(process, place / STACK, 0.2 if end == "memory" else 1.0)
-                explain_end(worker, end, limits, used, total, find_own_line(place / STACK))
+                _ask_where(process, path / STACK, 0.2 if end == "memory" else 1.0)
+                explain_end(worker, end, limits, used, total, find_own_line(path / STACK))
                 break
         else:
             worker.end, worker.how = "halted", "interrupted"
@@ -366,7 +366,7 @@ def _follow(
 
 
 def _drain(output: int, kept: bytearray, worker: WorkerExit) -> bool:
-    """Read what there is, up to a megabyte at a time; False at the end of the output."""
+    """Read the available output, up to a megabyte at a time; False at its end."""
     for _ in range(16):
         try:
             chunk = os.read(output, 1 << 16)
@@ -381,7 +381,7 @@ def _drain(output: int, kept: bytearray, worker: WorkerExit) -> bool:
 
 
 def _read_events(events: Any, worker: WorkerExit, listener: Listener) -> bool:
-    """Take in the whole lines that have come; True if there were any."""
+    """Record the complete lines that have come; True if there were any."""
     moved = False
     until = time.monotonic() + TICK  # a worker may write faster than we read
     while not moved or time.monotonic() < until:
@@ -398,7 +398,7 @@ def _read_events(events: Any, worker: WorkerExit, listener: Listener) -> bool:
 
 
 def _ask_where(process: Worker, stack: Path, seconds: float) -> None:
-    """Have the worker write its Python stack, and give it that long to do so."""
+    """Have the worker write its Python stack, and wait up to `seconds` for it."""
     process.send_signal(WHERE_SIGNAL)
     until = time.monotonic() + seconds
     while time.monotonic() < until and process.poll() is None and not _stopping.is_set():
@@ -409,7 +409,7 @@ def _ask_where(process: Worker, stack: Path, seconds: float) -> None:
 
 
 def _end(process: Worker, token: str) -> None:
-    """Kill the worker's process group, then whatever left the group but bears its mark."""
+    """Kill the worker's process group, then every process with its mark that left the group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
