@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def is_word(text: str) -> bool:
-    """Return whether it names a property or a fault: a target has a path, and a colon or a dot."""
+    """Return whether the text names a property or a fault: a target has a path, colon or dot."""
     return not set(":./") & set(text)
 
 

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def make_table(report: BenchReport) -> dict[str, Any]:
-    """Return the table for kernels/tables, from right results only: wrong kernels are left out.
+    """Return the table for kernels/tables, from right results only, without wrong kernels.
 
     Speeds are ratios to one peer, measured in turns with it: seconds change with the clocks.
     """

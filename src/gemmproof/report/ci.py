@@ -17,7 +17,7 @@ from gemmproof.report.text import clean, kernel_name
 
 # -- code quality --------------------------------------------------------------------------------
 def write_codequality(path: Path, located: Sequence[PlacedFinding]) -> None:
-    """Write one document; findings without a line are left out."""
+    """Write one document, without the findings that have no line."""
     write_json(path, make_issues(located))
 
 

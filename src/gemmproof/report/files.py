@@ -121,7 +121,7 @@ def find_obstacle(name: str) -> str:
 
 
 def _is_replaceable(name: str) -> bool:
-    """Return whether it is a file, a folder (writing to which fails) or nothing yet.
+    """Return whether the path is a file, a folder (writing to which fails) or nothing yet.
 
     A device or a pipe has nothing to lose, and a file must not replace it.
     """

@@ -344,7 +344,7 @@ class ForkServer:
         return ForkedWorker(ours, read)
 
     def _find_changes(self) -> dict[str, str | None]:
-        """Return the environment changes since the server started; None for removals."""
+        """Return the environment changes since the server started, None for what was removed."""
         before, now = self._environment, dict(os.environ)
         names = [n for n in {**before, **now} if n not in OWN and before.get(n) != now.get(n)]
         return {name: now.get(name) for name in names}
@@ -367,7 +367,7 @@ def find_server() -> ForkServer | None:
 
 @contextlib.contextmanager
 def preload(root: str, conftest: str | None, memory: int) -> Iterator[None]:
-    """Within this context workers are forked from a process that imported the engine and `conftest`.
+    """Within this context workers fork from a process that imported the engine and `conftest`.
 
     A conftest that crashes, hangs or starts threads is left to the workers, which report it. If no
     such process can be started, workers are started one by one.
