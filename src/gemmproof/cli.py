@@ -81,8 +81,8 @@ def _parse(typed: list[str]) -> argparse.Namespace:
     if typed and typed[0] not in options_of and not typed[0].startswith("-"):
         try:
             require_one(typed[0], options_of)
-        except ValueError as mistake:
-            top.error(f"command: {mistake}")
+        except ValueError as error:
+            top.error(f"command: {error}")
     if typed and typed[0] in options_of:
         where = ""
         try:
@@ -91,9 +91,9 @@ def _parse(typed: list[str]) -> argparse.Namespace:
                 word for options in options_of.values() for word in options if word[:2] == "--"
             }
             typed[1:1] = list_words(settings, known - {"--help"}, options_of[typed[0]], typed)
-        except ValueError as mistake:
+        except ValueError as error:
             prefix = f"{where} [tool.gemmproof]: " if where else ""
-            top.exit(EXIT["error"], f"gemmproof {typed[0]}: {prefix}{mistake}\n")
+            top.exit(EXIT["error"], f"gemmproof {typed[0]}: {prefix}{error}\n")
     options, unknown = top.parse_known_args(typed)
     if unknown:
         word = next((word for word in unknown if word.startswith("-")), unknown[0])

@@ -95,7 +95,7 @@ LEFT_OUT = pytest.StashKey[dict[str, None]]()  # the names of kernels that only 
 class GemmItem:
     """One kernel, one format of its contract, one property, on the simulator or another backend.
 
-    `conftest` is the file that registers the kernel, None where an object does.
+    `conftest` is the file that registers the kernel, None if an object does.
     """
 
     kernel: KernelUnderTest
@@ -174,13 +174,13 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 @pytest.fixture(scope="session")
 def gemm_options(pytestconfig: pytest.Config) -> Options:
-    """The options of this run."""
+    """Return the options of this run."""
     return pytestconfig.stash[OPTIONS]
 
 
 @pytest.fixture(scope="session")
 def gemm_reports(request: pytest.FixtureRequest, gemm_options: Options) -> Iterator[Reports]:
-    """The reports of this run: all properties of a kernel and format are judged together."""
+    """Yield the reports of this run: all properties of a kernel and format are judged together."""
     run = getattr(request.config, "workerinput", None)  # of pytest-xdist
     with contextlib.ExitStack() as closes:
         judge = choose_judge(gemm_options, closes)
@@ -199,7 +199,7 @@ def gemm_reports(request: pytest.FixtureRequest, gemm_options: Options) -> Itera
 
 @pytest.fixture
 def gemm_report(gemm_item: GemmItem, gemm_reports: Reports, gemm_options: Options) -> Report:
-    """The report on the item's kernel and format."""
+    """Return the report on the item's kernel and format."""
     from gemmproof.reference.gpus import UNMODELLED
 
     if gemm_item.is_drift and gemm_options.target in UNMODELLED:
@@ -209,7 +209,7 @@ def gemm_report(gemm_item: GemmItem, gemm_reports: Reports, gemm_options: Option
 
 @pytest.fixture
 def gemm_reproduce(request: pytest.FixtureRequest, gemm_item: GemmItem) -> Callable[[Case], str]:
-    """The command that judges one case by this item."""
+    """Return the command that judges one case by this item."""
     from gemmproof.spelling import write_command
 
     argv = ["pytest", request.node.nodeid]
@@ -264,8 +264,8 @@ def _require_properties(kernels: Iterable[KernelUnderTest]) -> None:
 
             try:
                 require_properties(kernel)
-            except ValueError as mistake:
-                raise _make_refusal(f"pytest_gemm_kernels: {kernel.name}: {mistake}") from None
+            except ValueError as error:
+                raise _make_refusal(f"pytest_gemm_kernels: {kernel.name}: {error}") from None
 
 
 def _ask(hook: Callable[[], Any]) -> Any:

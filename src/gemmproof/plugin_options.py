@@ -116,8 +116,8 @@ def _read_settings(config: pytest.Config) -> dict[str, Any]:
 
         try:
             config.stash[SETTINGS] = find_settings(config.rootpath)[1]
-        except ValueError as mistake:
-            raise pytest.UsageError(str(mistake)) from None
+        except ValueError as error:
+            raise pytest.UsageError(str(error)) from None
     return config.stash[SETTINGS]
 
 

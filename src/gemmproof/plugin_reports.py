@@ -169,11 +169,11 @@ def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
             device=device,
             seconds=options.time_limit,
         )
-    except ValueError as error:  # this kernel does not take the case: check says why
+    except ValueError as error:  # this kernel does not take the case: the error has the reason
         return make_error(kernel.name, str(error))
     if broken and options.device is not None:
-        why = f"not run: a CUDA error of {broken[0]} left the device unusable in this process"
-        return replace(report, note=f"{why}; run the item alone")
+        reason = f"not run: a CUDA error of {broken[0]} left the device unusable in this process"
+        return replace(report, note=f"{reason}; run the item alone")
     if any(f.fault == "cuda_error" for f in report.findings):
         broken.append(f"{kernel.name} at {item.format}")
     return report

@@ -35,10 +35,10 @@ def find_settings(folder: Path) -> tuple[str, dict[str, Any]]:
 
             try:
                 table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
-            except OSError as mistake:
-                raise ValueError(f"{path}: got {mistake.strerror}, expected TOML") from None
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as mistake:
-                raise ValueError(f"{path}: got broken TOML ({mistake}), expected TOML") from None
+            except OSError as error:
+                raise ValueError(f"{path}: got {error.strerror}, expected TOML") from None
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise ValueError(f"{path}: got broken TOML ({error}), expected TOML") from None
             if isinstance(table, dict) and "gemmproof" in table:
                 if not isinstance(table["gemmproof"], dict):
                     got = table["gemmproof"]

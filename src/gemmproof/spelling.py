@@ -57,8 +57,8 @@ class NamesOnly:
             return name
         try:
             return require_one(text, self.names)
-        except ValueError as mistake:
-            raise argparse.ArgumentTypeError(str(mistake)) from None
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def one_of(*names: str) -> NamesOnly:

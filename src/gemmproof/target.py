@@ -126,8 +126,8 @@ def read_operand(text: str) -> tuple[str, Operand | OneOf]:
             raise ValueError(f"--operand: got {word!r} in {text!r}, expected {OPERAND_FORM}")
     try:
         return name, Operand(find_format(fmt), shape, **more)
-    except ValueError as mistake:
-        raise ValueError(f"--operand {name}: {mistake}") from None
+    except ValueError as error:
+        raise ValueError(f"--operand {name}: {error}") from None
 
 
 def _read_value(word: str, text: str) -> Any:
@@ -236,8 +236,8 @@ def load(
     if call is not None:
         try:
             return cast(Callable[..., Any], bind_call(call, operands, vars(module)))
-        except ValueError as mistake:
-            raise TargetError(f"{target}: {mistake}") from None
+        except ValueError as error:
+            raise TargetError(f"{target}: {error}") from None
     _require_wrapper(target, value, operands, needs_all)
     return cast(Callable[..., Any], value)
 
@@ -332,12 +332,12 @@ def require_case(kernel: KernelUnderTest, case: Case) -> None:
     """Raise TargetError, in one line, for a case that the kernel cannot be called with."""
     try:
         kernel.require_batch(case)
-    except ValueError as mistake:
-        raise TargetError(str(mistake)) from None
+    except ValueError as error:
+        raise TargetError(str(error)) from None
     try:
         kernel.require(case)
-    except ValueError as mistake:
-        raise TargetError(f"{kernel.name}: {mistake}") from None
+    except ValueError as error:
+        raise TargetError(f"{kernel.name}: {error}") from None
 
 
 def _missing(target: Target, holder: object, part: str) -> str:

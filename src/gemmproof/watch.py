@@ -162,9 +162,9 @@ class _Seen:
     def wait(self) -> None:
         self._event.wait()
 
-    def note(self, names: Collection[str], why: str = "") -> None:
+    def note(self, names: Collection[str], reason: str = "") -> None:
         self.names.update(names)
-        self.why = self.why or why
+        self.why = self.why or reason
         self._event.set()
         supervisor.halt()
 

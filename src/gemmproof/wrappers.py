@@ -115,13 +115,13 @@ def _parse(path: Path) -> ast.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes in the user's strings
             return ast.parse(path.read_bytes())
-    except SyntaxError as mistake:
-        location = f"{path}:{mistake.lineno}" if mistake.lineno else str(path)
-        raise ValueError(f"{location}: got {mistake.msg}, expected Python") from None
-    except (ValueError, RecursionError, MemoryError) as mistake:
-        raise ValueError(f"{path}: got {mistake or 'nesting too deep'}, expected Python") from None
-    except OSError as mistake:
-        raise ValueError(f"{path}: got {mistake.strerror}, expected to read it") from None
+    except SyntaxError as error:
+        location = f"{path}:{error.lineno}" if error.lineno else str(path)
+        raise ValueError(f"{location}: got {error.msg}, expected Python") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{path}: got {error or 'nesting too deep'}, expected Python") from None
+    except OSError as error:
+        raise ValueError(f"{path}: got {error.strerror}, expected to read it") from None
 
 
 def _list_functions(body: Iterable[ast.stmt], prefix: str = "") -> Iterator[_Candidate]:

@@ -112,12 +112,12 @@ def launch_cases(
         return report
     if device is None:
         done = "nothing was judged" if kernel.device_only else "the kernel was simulated only"
-        why = f"torch finds no CUDA GPU here; {done}"
-        return explain_no_launch(report, f"--device cuda: {why}")
+        reason = f"torch finds no CUDA GPU here; {done}"
+        return explain_no_launch(report, f"--device cuda: {reason}")
     if report.verdict != "pass" or report.expected:
-        why = f"nothing was launched on the {device.name}"
-        why += ": what fails when simulated could damage its memory"
-        return explain_no_launch(report, f"--device cuda: {why}")
+        reason = f"nothing was launched on the {device.name}"
+        reason += ": what fails when simulated could damage its memory"
+        return explain_no_launch(report, f"--device cuda: {reason}")
     target = find_target(device.capability)
     lane = _Lane(kernel, device, emit, target, premises or AssumptionCheck(emit))
     if lane.target is None:
@@ -247,7 +247,7 @@ def _take(lane: _Lane, judged: CaseResult) -> None:
             lane.emit({"event": "finding", "finding": finding.to_dict()})
 
 
-def explain_no_launch(report: Report, why: str) -> Report:
+def explain_no_launch(report: Report, reason: str) -> Report:
     """Return the report of a run that should launch and did not: it lacks the strongest claim."""
     strongest = BY_NAME[PREDICTED]
     result = PropertyResult(strongest.name, strongest.claim, "not run", 0, None, CUDA)
@@ -255,7 +255,7 @@ def explain_no_launch(report: Report, why: str) -> Report:
         report,
         verdict="incomplete" if report.verdict == "pass" else report.verdict,
         properties=(*report.properties, result),
-        note="; ".join(filter(None, [report.note, why])),
+        note="; ".join(filter(None, [report.note, reason])),
     )
 
 
@@ -291,7 +291,7 @@ def _report(lane: _Lane, report: Report, drawn: int) -> Report:
 
 
 def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
-    """Yield what was launched where, and everything that was not compared, a line each."""
+    """Yield what was launched on which device, and everything that was not compared, a line each."""
     facts = ", ".join(f"{k} {v}" for k, v in lane.device.facts.items() if k != "device" and v)
     target = lane.target or "no model"
     cases = f"{lane.cases} of {format_count(drawn, 'case')}"
@@ -338,8 +338,8 @@ def check_alone(
     report = make_report(kernel, [], [])
     target = simulator.target
     if not launch:
-        why = "the simulator does not see it (device_only): judge it with --device cuda"
-        report = explain_no_launch(report, why)
+        reason = "the simulator does not see it (device_only): judge it with --device cuda"
+        report = explain_no_launch(report, reason)
         return judge_compiled(report, kernel, target, case, max_examples, began)
     formats = kernel.contract.formats
     tell({"event": "start", "examples": 1 if case else max_examples * len(formats)})

@@ -62,8 +62,8 @@ def measure(options: argparse.Namespace) -> BenchReport | int:
     """
     try:
         request = request_of(options)
-    except (TargetError, ValueError) as mistake:
-        return refuse(options, str(mistake))
+    except (TargetError, ValueError) as error:
+        return refuse(options, str(error))
     rows: list[TimedRow] = []
     with progress(request.name) as listener:
 
@@ -92,8 +92,8 @@ def request_of(options: argparse.Namespace) -> Request:
     """Return the worker's request. Raises TargetError or ValueError, in one line."""
     try:
         problems = read_problems(options.shapes)
-    except ValueError as mistake:
-        raise ValueError(f"--{mistake}") from None
+    except ValueError as error:
+        raise ValueError(f"--{error}") from None
     targets = [parse(text) for text in dict.fromkeys(options.targets)]
     names = _name(targets)
     calling = calling_of(options, names[0])

@@ -138,8 +138,8 @@ def run(options: argparse.Namespace) -> int:
         return judge_now()()
     # a separate worker for each judgement, which starts with the engine imported
     with preload(limits=limits_of(options)) if options.device == "cpu" else nullcontext():
-        why = keep_judging(target, judge_now, options.quiet)
-    say(f"gemmproof check: --watch: {why}")
+        reason = keep_judging(target, judge_now, options.quiet)
+    say(f"gemmproof check: --watch: {reason}")
     return EXIT["incomplete"]
 
 
@@ -154,8 +154,8 @@ def prepare(options: argparse.Namespace) -> Callable[[], int]:
                 return partial(_answer, options, _refuse_file(file), more=others)
             say(f"gemmproof check: {options.target} is the only wrapper in it")
         request = request_of(options)
-    except (TargetError, ValueError) as mistake:
-        return partial(_answer, options, make_error(options.target, str(mistake)))
+    except (TargetError, ValueError) as error:
+        return partial(_answer, options, make_error(options.target, str(error)))
     with progress(request.name, options.quiet) as listener:
         store = find_store(options.kept, request)
         report, worker = judge_kept(request, limits_of(options), store, listener)
@@ -300,8 +300,8 @@ def _answer(
     code, written = EXIT[report.verdict], reports if write else {}
     context = (options, [report], by_target)
     if report.verdict == "error":
-        why = (clean(f"gemmproof check: {report.note}"), "")
-        text = [*head, why, *more, *forms.list_notes(*context)]
+        reason = (clean(f"gemmproof check: {report.note}"), "")
+        text = [*head, reason, *more, *forms.list_notes(*context)]
         code = answer(options, code, text, written, to_stderr=True)
     else:
         body = [*lines(report, reproduce), *note_unpredicted(options.gpu), *_hint(report)]

@@ -22,8 +22,8 @@ _FUNCTION = (
 def run(options: argparse.Namespace) -> int:
     """Print the script for the given shell."""
     script = write_script(options.shell)
-    if why := write_all(sys.stdout, script):
-        say(f"gemmproof completion: stdout: got {why!r}, expected a place for the answer")
+    if reason := write_all(sys.stdout, script):
+        say(f"gemmproof completion: stdout: got {reason!r}, expected a place for the answer")
         return EXIT["incomplete"]
     return EXIT["pass"]
 

@@ -30,8 +30,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         contract = contract_of(options, parse(options.target))
         request = request_of(options)
-    except (TargetError, ValueError) as mistake:
-        return refuse(options, str(mistake))
+    except (TargetError, ValueError) as error:
+        return refuse(options, str(error))
     limits = limits_of(options)
     with preload(limits=limits):
         jobs = options.jobs or os.cpu_count() or 1
@@ -106,9 +106,9 @@ def _find_broken(
                     causes.setdefault(step.name, Limit(step.name, step.option, *more))
                     break
         if not causes and not _holds(report):
-            why = report.note or "a contract of several such steps is not kept"
+            reason = report.note or "a contract of several such steps is not kept"
             names = held & {dtype} or held
-            causes = {name: Limit(name, "", "not tried", why) for name in sorted(names)}
+            causes = {name: Limit(name, "", "not tried", reason) for name in sorted(names)}
         for name, limit in causes.items():
             broken.setdefault(name, limit)
     return broken

@@ -25,8 +25,8 @@ def run(options: argparse.Namespace) -> int:
         return refuse(options, problem)
     try:
         request = request_of(options)
-    except TargetError as mistake:
-        return refuse(options, str(mistake))
+    except TargetError as error:
+        return refuse(options, str(error))
     with progress(request.name, options.quiet) as listener:
         worker = watch(request, limits_of(options), listener)
     if "report" not in worker.events:

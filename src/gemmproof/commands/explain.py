@@ -31,8 +31,8 @@ def run(options: argparse.Namespace) -> int:
         return refuse(options, problem)
     try:
         request = request_of(options)
-    except (TargetError, ValueError) as mistake:
-        return refuse(options, str(mistake))
+    except (TargetError, ValueError) as error:
+        return refuse(options, str(error))
     config = options.config
     if config is None:
         config = Case.from_json(options.case).config if options.case else 0
@@ -51,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
     written: dict[str, Writer] = {"json": lambda path: write_json(path, explanation.to_dict())}
     if not known:
         reasons = [*explanation.open, *(k.failed for k in explanation.kernels if k.failed)]
-        why = "; ".join(dict.fromkeys(reasons)) or "the wrapper launches no Triton kernel"
-        text = f"gemmproof explain: {request.name}: nothing could be followed: {why}"
+        reason = "; ".join(dict.fromkeys(reasons)) or "the wrapper launches no Triton kernel"
+        text = f"gemmproof explain: {request.name}: nothing could be followed: {reason}"
         style = STYLES["incomplete"]
         return answer(options, EXIT["incomplete"], [(clean(text), style)], written, to_stderr=True)
     if options.line is not None and options.line not in known:

@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
         _require_loads(target, contract, calling)
         text = conftest_text(target, contract, folder, calling)
         output = _write(target, text, folder, options.force)
-    except (TargetError, ValueError) as mistake:
-        return refuse(options, str(mistake))
+    except (TargetError, ValueError) as error:
+        return refuse(options, str(error))
     except OSError as problem:
         return refuse(options, f"{problem.filename}: {problem.strerror}, expected to read it")
     return answer(
@@ -109,8 +109,8 @@ def _put(path: Path, text: str) -> None:
     def write(file: Path) -> None:
         file.write_text(text, encoding="utf-8")
 
-    if why := find_obstacle(str(path)) or replace_file(str(path), write):
-        raise ValueError(f"{path}: {why}, expected a file that can be written")
+    if reason := find_obstacle(str(path)) or replace_file(str(path), write):
+        raise ValueError(f"{path}: {reason}, expected a file that can be written")
 
 
 def _holds(path: Path, text: str) -> bool:

@@ -33,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
         else:
             data = _list_all(options)
             text = _write_all(data)
-    except ValueError as mistake:
-        return refuse(options, str(mistake))
+    except ValueError as error:
+        return refuse(options, str(error))
     written: dict[str, Writer] = {"json": lambda path: write_json(path, data)}
     return answer(options, EXIT["pass"], text, written)
 
@@ -61,8 +61,8 @@ def find_only_wrapper(file: str) -> tuple[str, list[Line]]:
     """
     wrappers = find_wrappers(_require_file(file, "target"))
     if not wrappers:
-        why = "which has no function that takes two tensors and launches a kernel"
-        raise ValueError(f"target: got {file!r}, {why}, expected {TARGET_FORM}")
+        reason = "which has no function that takes two tensors and launches a kernel"
+        raise ValueError(f"target: got {file!r}, {reason}, expected {TARGET_FORM}")
     if len(wrappers) == 1 and wrappers[0].launches:
         return f"{file}:{wrappers[0].name}", []
     return file, list_wrappers(file, wrappers)

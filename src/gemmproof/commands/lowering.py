@@ -35,8 +35,8 @@ def run(options: argparse.Namespace) -> int:
         request = ask_preview(options) if options.dot else _request_of(options)
         if options.sweep:
             request = replace(request, ask="sweep")
-    except (TargetError, ValueError) as mistake:
-        return refuse(options, str(mistake))
+    except (TargetError, ValueError) as error:
+        return refuse(options, str(error))
     gpus = list(dict.fromkeys(options.gpus or [DEFAULT]))
     jobs = min(len(gpus), options.jobs or os.cpu_count() or 1)
     started = time.monotonic()

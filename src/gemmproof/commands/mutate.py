@@ -37,8 +37,8 @@ def run(options: argparse.Namespace) -> int:
                 known = f"one of: {', '.join(OPERATORS)}{suggest(name, OPERATORS)}"
                 raise ValueError(f"--operator: got {name!r}, expected {known}")
         requests = list_requests(options)
-    except (TargetError, ValueError) as mistake:
-        return refuse(options, str(mistake))
+    except (TargetError, ValueError) as error:
+        return refuse(options, str(error))
     scores: list[Score] = []
     failures: list[str] = []
     stopped: Interrupted | None = None
@@ -47,8 +47,8 @@ def run(options: argparse.Namespace) -> int:
             try:
                 score, stopped = _mutate(options, request)
                 scores.append(score)
-            except TargetError as mistake:  # other kernels are still judged
-                failures.append(f"gemmproof mutate: {mistake}")
+            except TargetError as error:  # other kernels are still judged
+                failures.append(f"gemmproof mutate: {error}")
             except Interrupted as stop:
                 stopped = stop
             if stopped is not None:

@@ -44,8 +44,8 @@ def unwritable(
         if first != option:
             return f"{option}: got {name!r} as for {first}, expected another file"
     for option, name in requested:
-        if why := find_obstacle(name):
-            return _explain_obstacle(option, name, why)
+        if reason := find_obstacle(name):
+            return _explain_obstacle(option, name, reason)
     return None
 
 
@@ -53,8 +53,8 @@ def _label(option: str) -> str:
     return "TABLE" if option == "table" else f"--{option}"  # the only positional argument
 
 
-def _explain_obstacle(option: str, name: str, why: str) -> str:
-    return f"{option}: got {name!r} ({why}), expected a file that can be written"
+def _explain_obstacle(option: str, name: str, reason: str) -> str:
+    return f"{option}: got {name!r} ({reason}), expected a file that can be written"
 
 
 def undrawable(options: argparse.Namespace, extra: str = "plots") -> str | None:
@@ -107,8 +107,8 @@ def answer(
         code = EXIT["incomplete"]
     for option, write in (reports or {}).items():
         name = named[option]
-        if name and (why := replace_file(name, write)):
-            say(f"gemmproof {options.command}: {_explain_obstacle(_label(option), name, why)}")
+        if name and (reason := replace_file(name, write)):
+            say(f"gemmproof {options.command}: {_explain_obstacle(_label(option), name, reason)}")
             code = EXIT["incomplete"]
     return code
 
@@ -132,10 +132,10 @@ def deliver(options: argparse.Namespace, lines: list[Line], to_stderr: bool = Fa
     )
     for text, style in lines:
         console.print(Text(text, style=style))
-    if why := write_all(stream, shown.getvalue()):
+    if reason := write_all(stream, shown.getvalue()):
         expected = "a place for the answer"
-        say(f"gemmproof {options.command}: stdout: got {why!r}, expected {expected}")
-    return not why
+        say(f"gemmproof {options.command}: stdout: got {reason!r}, expected {expected}")
+    return not reason
 
 
 # -- report formats ------------------------------------------------------------------------------
@@ -204,9 +204,9 @@ def summarise(
     """Append to GitHub's job summary, if any; return the exit code, incomplete if it failed."""
     if not github.is_wanted(options.annotations):
         return code
-    name, why = github.append_summary(options.command, verdict, reports, reproduce, lost)
-    if why:
-        message = f"{github.SUMMARY}: got {clean(name)!r} ({why}), expected a file to append to"
+    name, reason = github.append_summary(options.command, verdict, reports, reproduce, lost)
+    if reason:
+        message = f"{github.SUMMARY}: got {clean(name)!r} ({reason}), expected a file to append to"
         say(f"gemmproof {options.command}: {message}")
         return EXIT["incomplete"]
     return code

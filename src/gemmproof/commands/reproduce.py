@@ -48,8 +48,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         asked = _ask_registered(options) if is_registered(options) else _ask(options)
         _require_writable(name, asked.files, options.force)
-    except (TargetError, ValueError) as mistake:
-        return refuse(options, str(mistake))
+    except (TargetError, ValueError) as error:
+        return refuse(options, str(error))
     request = asked.request
     with progress(request.name, options.quiet) as listener:
         report, worker = _find_failing(options, request, listener)
@@ -69,8 +69,8 @@ def run(options: argparse.Namespace) -> int:
     def write(path: Path) -> None:
         path.write_text(text, encoding="utf-8")
 
-    if why := replace_file(name, write):
-        say(f"gemmproof reproduce: {name}: {why}, expected a file that can be written")
+    if reason := replace_file(name, write):
+        say(f"gemmproof reproduce: {name}: {reason}, expected a file that can be written")
         return EXIT["incomplete"]
     output = [(clean(f"wrote {name}: {finding.message}"), "")] if name != STDOUT else []
     output += [(clean(f"  {line}"), "") for line in remarks]
@@ -125,8 +125,8 @@ def _require_writable(name: str, files: Iterable[str], force: bool) -> None:
             raise ValueError(f"--output: got {name!r}, the target itself, expected another file")
     if os.path.lexists(path) and not force:
         raise ValueError(f"{name}: got a file that is there, expected none, or --force")
-    if why := find_obstacle(name):
-        raise ValueError(f"--output: got {name!r} ({why}), expected a file that can be written")
+    if reason := find_obstacle(name):
+        raise ValueError(f"--output: got {name!r} ({reason}), expected a file that can be written")
 
 
 def _find_failing(

@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
         return output.refuse_with_annotation(options, problem)
     conftest = Target(options.conftest, "pytest_gemm_kernels", is_file=True)
     with preload(limits=limits_of(options)):
-        why = keep_judging(conftest, partial(_prepare, options), options.quiet)
-    say(f"gemmproof signoff: --watch: {why}")
+        reason = keep_judging(conftest, partial(_prepare, options), options.quiet)
+    say(f"gemmproof signoff: --watch: {reason}")
     return EXIT["incomplete"]
 
 
@@ -64,8 +64,8 @@ def _find_mistake(options: argparse.Namespace) -> str | None:
     if options.case:
         try:
             Case.from_json(options.case)
-        except ValueError as mistake:
-            return str(mistake)
+        except ValueError as error:
+            return str(error)
         if options.drift:
             return "--drift: got --case beside it, expected one of them"
     if not Path(options.conftest).is_file():
@@ -76,8 +76,8 @@ def _find_mistake(options: argparse.Namespace) -> str | None:
 
 def _prepare(options: argparse.Namespace) -> Callable[[], int]:
     """Judge the kernels; return a function that prints the answer and returns the exit code."""
-    if mistake := _find_mistake(options):
-        return partial(output.refuse_with_annotation, options, mistake)
+    if error := _find_mistake(options):
+        return partial(output.refuse_with_annotation, options, error)
     # a conftest that uses the GPU is imported by each worker: a process that uses one cannot fork
     imported = options.conftest if options.device == "cpu" else None
     with nullcontext() if options.watch else preload(imported, limits_of(options)):
@@ -88,10 +88,10 @@ def _prepare(options: argparse.Namespace) -> Callable[[], int]:
         names = list(kernels)
         drifts: Drifts = {}
         keep = partial(_keep, options, names, left_out, drifts)
-        judged, interrupted, why = _judge_all(options, kernels, drifts, keep)
+        judged, interrupted, reason = _judge_all(options, kernels, drifts, keep)
 
     def answer_now() -> int:
-        code = _answer(options, names, judged, left_out, drifts, why)
+        code = _answer(options, names, judged, left_out, drifts, reason)
         if interrupted:
             raise interrupted
         return code
@@ -132,7 +132,7 @@ def _judge_all(
     """
     jobs = options.jobs or max(1, min(os.cpu_count() or 1, len(kernels)))
     judged: dict[str, Report] = {}
-    interrupted, why = None, INTERRUPTED
+    interrupted, reason = None, INTERRUPTED
     try:
         shown = progress("signoff", options.quiet, len(kernels), "kernels")
         with shown as course, open_pool(jobs) as pool:
@@ -150,12 +150,12 @@ def _judge_all(
                 if options.fail_fast and report.verdict == "fail":
                     raise _Enough
     except _Enough:
-        why = FAIL_FAST
+        reason = FAIL_FAST
     except Interrupted as stop:
         if not judged or options.watch:
             raise
         interrupted = stop
-    return judged, interrupted, why
+    return judged, interrupted, reason
 
 
 def _judge_one(
@@ -213,15 +213,15 @@ def _answer(
     judged: dict[str, Report],
     left_out: list[str],
     drifts: Drifts,
-    why: str,
+    reason: str,
 ) -> int:
-    reports = _complete(names, judged, why)
+    reports = _complete(names, judged, reason)
     reproduce = {report.target: _reproduce(options, report) for report in reports}
     signed = sign_off(options, reports, left_out, drifts)
     verdict = signed.code
     notes = [(clean(f"{name}: {ALONE}"), "") for name in left_out]
-    if why == FAIL_FAST:
-        notes += [(clean(f"{name}: {why}"), "") for name in names if name not in judged]
+    if reason == FAIL_FAST:
+        notes += [(clean(f"{name}: {reason}"), "") for name in names if name not in judged]
     shown = [r for r in reports if r.target in judged and r.verdict != "pass"]
     output_lines = [line for r in shown for line in (*lines(r, reproduce[r.target]), ("", ""))]
     for report in reports:
@@ -236,9 +236,9 @@ def _answer(
     return output.summarise(code, verdict, *context)
 
 
-def _complete(names: list[str], judged: dict[str, Report], why: str) -> list[Report]:
+def _complete(names: list[str], judged: dict[str, Report], reason: str) -> list[Report]:
     """Return the reports in the order of their kernels; an unjudged one has the reason."""
-    return [judged.get(name) or make_unjudged(name, why) for name in names]
+    return [judged.get(name) or make_unjudged(name, reason) for name in names]
 
 
 def _list_writers(

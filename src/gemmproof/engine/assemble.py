@@ -75,11 +75,11 @@ def _shorten_path(finding: Finding) -> Finding:
     return finding if finding.file is None else replace(finding, file=display_path(finding.file))
 
 
-def _describe_undecided(report: Report, why: dict[str, str]) -> Report:
+def _describe_undecided(report: Report, reason: dict[str, str]) -> Report:
     """Return the report with the reasons why nothing is proved of some properties."""
     properties = (
-        replace(p, proof=ProofResult(NOT_DECIDED, why=why[p.name], cut=DEATH))
-        if p.name in why and p.backend == "simulator"
+        replace(p, proof=ProofResult(NOT_DECIDED, why=reason[p.name], cut=DEATH))
+        if p.name in reason and p.backend == "simulator"
         else p
         for p in report.properties
     )
@@ -123,9 +123,9 @@ def _report_unfounded(report: Report, worker: WorkerExit, name: str) -> Report:
     """Return the report of a run that died while it compiled a predicted launch."""
     launch = worker.events["premise"]["launch"]
     how = worker.how or worker.explain_failure(name)
-    why = f"premises: {launch}: got {how}, expected a binary; no other launch was compiled"
+    reason = f"premises: {launch}: got {how}, expected a binary; no other launch was compiled"
     verdict = "incomplete" if report.verdict == "pass" else report.verdict
-    note = "; ".join(filter(None, (report.note, why)))
+    note = "; ".join(filter(None, (report.note, reason)))
     return replace(report, target=name, verdict=verdict, note=note)
 
 
@@ -134,9 +134,9 @@ def make_error(name: str, note: str) -> Report:
     return Report(SCHEMA, name, "error", (), (), 0.0, {"gemmproof": __version__}, note)
 
 
-def make_unjudged(name: str, why: str) -> Report:
+def make_unjudged(name: str, reason: str) -> Report:
     """Return the report on a kernel that was not judged, for a reason outside the kernel."""
-    return Report(SCHEMA, name, "incomplete", (), (), 0.0, {"gemmproof": __version__}, why)
+    return Report(SCHEMA, name, "incomplete", (), (), 0.0, {"gemmproof": __version__}, reason)
 
 
 def _make_death(worker: WorkerExit, name: str) -> Finding:
@@ -166,15 +166,15 @@ def _report_stopped(
     expected = held_to.get("expected", {})
     reasons = find_reasons(findings, expected)
     failed = {(f.property, f.backend) for f in findings if f not in reasons}
-    excused = {(f.property, f.backend): why for f, why in reasons.items()}
+    excused = {(f.property, f.backend): reason for f, reason in reasons.items()}
     for property_name, claim, backend in held_to["claims"]:
         key = (property_name, backend)
         count = worker.examples[key]
         status = "expected" if key in excused else "pass" if count else "not run"
         status = "fail" if key in failed else status
-        ratio, why = worker.ratios.get(key), {**excused, key: expected.get(property_name)}
+        ratio, reason = worker.ratios.get(key), {**excused, key: expected.get(property_name)}
         result = PropertyResult(property_name, claim, status, count, ratio, backend)
-        properties.append(replace(result, reason=why[key] or excused.get(key)))
+        properties.append(replace(result, reason=reason[key] or excused.get(key)))
     return Report(
         SCHEMA,
         name,

@@ -179,169 +179,169 @@ def check(
 
     if kernel.device_only:
         return alone()
-    bench = _CheckState(kernel, backend, tell, keep_state(kernel.launch))
+    ctx = _CheckState(kernel, backend, tell, keep_state(kernel.launch))
     tell(describe_claims(kernel, launch))
     began = time.perf_counter()
     try:
         decides = proof and _run is None and _prove is None
         # nothing is proved of a fake simulator's results
         if proof and case is None and (_run is None or _prove is not None):
-            bench.attempt = attempt(kernel, target, proof_seconds, tell, _prove)
-        drawn, findings = _check(bench, max_examples, seed, case, () if case else first)
+            ctx.attempt = attempt(kernel, target, proof_seconds, tell, _prove)
+        drawn, findings = _check(ctx, max_examples, seed, case, () if case else first)
         if launch and not findings and any(judged.is_unseen for judged in drawn):
             return alone()
         if proof and _run is None:
-            findings = label_missing(findings, kernel, target, bench.state.restore)
+            findings = label_missing(findings, kernel, target, ctx.state.restore)
         report = make_report(kernel, drawn, findings)
         if launch:
             cases = [judged.case for judged in drawn]
             report = launch_cases(kernel, report, cases, device, tell, premises)
-        report = conclude(report, bench.attempt, bench.judged)
-        report = describe_passes(report, kernel, () if case else bench.judged, max_examples)
-        report = add_premises(report, premises, target, bench.judged.values())
+        report = conclude(report, ctx.attempt, ctx.judged)
+        report = describe_passes(report, kernel, () if case else ctx.judged, max_examples)
+        report = add_premises(report, premises, target, ctx.judged.values())
         if limits and report.verdict in ("pass", "fail") and case is None:
             tell({"event": "promised", "report": report.to_dict()})
             more = _find_needed if report.findings or report.expected else _find_limits
-            report = replace(report, limits=more(bench, report, decides))
+            report = replace(report, limits=more(ctx, report, decides))
     finally:
-        bench.state.restore()  # the next kernel in this process starts from the same state
+        ctx.state.restore()  # the next kernel in this process starts from the same state
     return judge_compiled(report, kernel, target, case, max_examples, began)
 
 
 def _check(
-    bench: _CheckState, max_examples: int, seed: int, case: Case | None, first: Sequence[Case]
+    ctx: _CheckState, max_examples: int, seed: int, case: Case | None, first: Sequence[Case]
 ) -> tuple[list[CaseResult], list[Finding]]:
     """Return the drawn cases, and the faults that cases show, each shrunk and explained."""
-    formats = bench.kernel.contract.formats
-    bench.listener({"event": "start", "examples": 1 if case else max_examples * len(formats)})
-    before = try_first(bench.kernel, first, partial(_judge, bench), bench.listener)
-    bench.before, bench.judged = bench.judged, {}
+    formats = ctx.kernel.contract.formats
+    ctx.listener({"event": "start", "examples": 1 if case else max_examples * len(formats)})
+    before = try_first(ctx.kernel, first, partial(_judge, ctx), ctx.listener)
+    ctx.before, ctx.judged = ctx.judged, {}
     if case is not None:
-        _judge(bench, case, "replay").require_config()
+        _judge(ctx, case, "replay").require_config()
     else:
         for dtype in formats:
-            if not _explore(bench, dtype, max_examples, random.Random(f"{seed} {dtype}")):
+            if not _explore(ctx, dtype, max_examples, random.Random(f"{seed} {dtype}")):
                 break
     # a refuting case too large to run decides nothing, and does not count as drawn
-    drawn = [judged for judged in bench.judged.values() if not bench.attempt.is_spent_on(judged)]
+    drawn = [judged for judged in ctx.judged.values() if not ctx.attempt.is_spent_on(judged)]
     drawn += (judged for judged in before if not judged.applied)  # their result is unknown now
     findings = find_no_launch(drawn)
     seen = [*before, *drawn]
-    bench.judged = bench.before | bench.judged
+    ctx.judged = ctx.before | ctx.judged
     if case is None:
         # if other data gave wrong values, a wrong value on index data is more specific
         beyond = (f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None)
-        seen += [_judge(bench, on_integers(finding.case), "shrink") for finding in beyond]
+        seen += [_judge(ctx, on_integers(finding.case), "shrink") for finding in beyond]
 
     def judge_more(case: Case) -> CaseResult:
-        return _judge(bench, case, "shrink")
+        return _judge(ctx, case, "shrink")
 
     def recall(case: Case) -> Observation:
-        return bench.kept.get(case) or _observe(bench, case)
+        return ctx.kept.get(case) or _observe(ctx, case)
 
     faults = dedupe(seen)
     for position, finding in enumerate(faults):
         if case is None and position < SHRUNK_FAULTS:
-            finding = label_axis(_shrink(bench, finding), finding, faults)
-        finding = explain(finding, bench.kernel, judge_more, recall)
-        findings.append(label_configuration(finding, bench.judged))
+            finding = label_axis(_shrink(ctx, finding), finding, faults)
+        finding = explain(finding, ctx.kernel, judge_more, recall)
+        findings.append(label_configuration(finding, ctx.judged))
     findings = join(findings, judge_more, recall)
-    return drawn, [label_line(f, lambda c: _observe(bench, c, traced=True)) for f in findings]
+    return drawn, [label_line(f, lambda c: _observe(ctx, c, traced=True)) for f in findings]
 
 
-def _explore(bench: _CheckState, dtype: str, max_examples: int, rng: random.Random) -> bool:
+def _explore(ctx: _CheckState, dtype: str, max_examples: int, rng: random.Random) -> bool:
     """Judge up to max_examples cases of one format; False if no property applies to one."""
-    extra = bench.attempt.list_refuting(bench.kernel, dtype)
-    stop_at = len(bench.judged) + max_examples + len(extra)
+    extra = ctx.attempt.list_refuting(ctx.kernel, dtype)
+    stop_at = len(ctx.judged) + max_examples + len(extra)
     failed, repeats, spent, until = False, 0, 0, float("inf")
-    for case in list_cases(bench.kernel, bench.judged, bench.attempt, dtype, rng, max_examples):
+    for case in list_cases(ctx.kernel, ctx.judged, ctx.attempt, dtype, rng, max_examples):
         # a contract may admit fewer cases than requested
-        if len(bench.judged) >= stop_at or repeats > REPEATS or counted_seconds() > until:
+        if len(ctx.judged) >= stop_at or repeats > REPEATS or counted_seconds() > until:
             break
         if spent >= MOST_SPENT:
             break
-        if case in bench.judged:
+        if case in ctx.judged:
             repeats += 1
             continue
         repeats = 0
-        judged = _judge(bench, case, "draw")
-        if bench.attempt.is_spent_on(judged):
+        judged = _judge(ctx, case, "draw")
+        if ctx.attempt.is_spent_on(judged):
             continue
         if judged.raised is not None and judged.raised.kind == "exhausted":
             spent += 1  # other cases may need less
         elif not judged.applied:
             return False
         # an expected failure takes no cases from the search for others
-        if not failed and find_unexpected(judged.findings, bench.kernel):
+        if not failed and find_unexpected(judged.findings, ctx.kernel):
             failed, until = True, counted_seconds() + PATIENCE
-            stop_at = min(stop_at, len(bench.judged) + MORE)
+            stop_at = min(stop_at, len(ctx.judged) + MORE)
     return True
 
 
-def _judge(bench: _CheckState, case: Case, phase: str) -> CaseResult:
-    if case in bench.judged:
-        return bench.judged[case]
-    known = {f.key for result in (bench.before | bench.judged).values() for f in result.findings}
-    index = len(bench.judged)
-    bench.listener({"event": "case", "phase": phase, "index": index, "case": case.to_json()})
+def _judge(ctx: _CheckState, case: Case, phase: str) -> CaseResult:
+    if case in ctx.judged:
+        return ctx.judged[case]
+    known = {f.key for result in (ctx.before | ctx.judged).values() for f in result.findings}
+    index = len(ctx.judged)
+    ctx.listener({"event": "case", "phase": phase, "index": index, "case": case.to_json()})
     began = time.perf_counter()
-    observation = _observe(bench, case)
+    observation = _observe(ctx, case)
     if phase == "replay" and observation.calls and (printed := observation.calls[0].run.prints):
-        bench.listener({"event": "printed", "lines": printed})
+        ctx.listener({"event": "printed", "lines": printed})
     judged = judge(observation)
-    bench.judged[case] = judged
+    ctx.judged[case] = judged
     if any(f.property in DIAGNOSED and f.cause is None for f in judged.findings):
-        keep(bench.kept, observation)
+        keep(ctx.kept, observation)
     seconds = time.perf_counter() - began
-    bench.listener(judged.to_event(index, seconds))
+    ctx.listener(judged.to_event(index, seconds))
     for finding in judged.findings:
         if finding.key not in known:
-            bench.listener({"event": "finding", "finding": finding.to_dict()})
+            ctx.listener({"event": "finding", "finding": finding.to_dict()})
     return judged
 
 
-def _find_limits(bench: _CheckState, report: Report, decides: bool) -> tuple[Limit, ...]:
-    tiles = (tile for judged in bench.judged.values() for tile in judged.tiles)
+def _find_limits(ctx: _CheckState, report: Report, decides: bool) -> tuple[Limit, ...]:
+    tiles = (tile for judged in ctx.judged.values() for tile in judged.tiles)
 
     def try_beyond(kernel: KernelUnderTest, case: Case, step: Extension) -> CaseResult:
-        event = {"event": "case", "phase": "limit", "index": len(bench.judged)}
-        bench.listener({**event, "case": case.to_json(), "limit": [step.name, step.option]})
-        bench.state.restore()
-        return judge(observe(kernel, case, bench.backend))
+        event = {"event": "case", "phase": "limit", "index": len(ctx.judged)}
+        ctx.listener({**event, "case": case.to_json(), "limit": [step.name, step.option]})
+        ctx.state.restore()
+        return judge(observe(kernel, case, ctx.backend))
 
     stops = []
-    for stop in find_limits(bench.kernel, next(tiles, Survey().tiles[0][0]), try_beyond):
-        bench.listener({"event": "limit", "limit": stop.limit.to_dict()})
+    for stop in find_limits(ctx.kernel, next(tiles, Survey().tiles[0][0]), try_beyond):
+        ctx.listener({"event": "limit", "limit": stop.limit.to_dict()})
         stops.append(stop)
     if not decides:
         return tuple(stop.limit for stop in stops)
     # all limits were reported before: the death of a solver loses none of them
-    target = bench.backend.target
-    return tuple(sharpen(bench.kernel, target, stop, try_beyond) for stop in stops)
+    target = ctx.backend.target
+    return tuple(sharpen(ctx.kernel, target, stop, try_beyond) for stop in stops)
 
 
-def _find_needed(bench: _CheckState, report: Report, decides: bool) -> tuple[Limit, ...]:
+def _find_needed(ctx: _CheckState, report: Report, decides: bool) -> tuple[Limit, ...]:
     if not decides:
         return ()
-    tiles = {tile for judged in bench.judged.values() for tile in judged.tiles}
+    tiles = {tile for judged in ctx.judged.values() for tile in judged.tiles}
 
     def judge_one(case: Case) -> CaseResult:
-        return _judge(bench, case, "limit")
+        return _judge(ctx, case, "limit")
 
-    target, findings = bench.backend.target, (*report.findings, *report.expected)
-    return find_needed(bench.kernel, target, findings, sorted(tiles), judge_one)
+    target, findings = ctx.backend.target, (*report.findings, *report.expected)
+    return find_needed(ctx.kernel, target, findings, sorted(tiles), judge_one)
 
 
-def _observe(bench: _CheckState, case: Case, traced: bool = False) -> Observation:
+def _observe(ctx: _CheckState, case: Case, traced: bool = False) -> Observation:
     # the state that earlier cases left in the wrapper's modules must not affect this one
-    bench.state.restore()
-    observation = observe(bench.kernel, case, bench.backend, traced=traced)
-    make_related_calls(observation, bench.backend, bench.state)
+    ctx.state.restore()
+    observation = observe(ctx.kernel, case, ctx.backend, traced=traced)
+    make_related_calls(observation, ctx.backend, ctx.state)
     return observation
 
 
-def _shrink(bench: _CheckState, finding: Finding) -> Finding:
-    runs, until = len(bench.judged), counted_seconds() + PATIENCE
+def _shrink(ctx: _CheckState, finding: Finding) -> Finding:
+    runs, until = len(ctx.judged), counted_seconds() + PATIENCE
 
     def instance(judged: CaseResult) -> Finding | None:
         matches = [f for f in judged.findings if same_fault(f, finding)]
@@ -349,9 +349,9 @@ def _shrink(bench: _CheckState, finding: Finding) -> Finding:
         return next((f for f in matches if (f.cause is None) >= (finding.cause is None)), None)
 
     def fails(candidate: Case) -> bool | None:
-        spent = len(bench.judged) - runs >= RUNS_TO_SHRINK or counted_seconds() > until
-        if candidate not in bench.judged and spent:
+        spent = len(ctx.judged) - runs >= RUNS_TO_SHRINK or counted_seconds() > until
+        if candidate not in ctx.judged and spent:
             return None
-        return instance(_judge(bench, candidate, "shrink")) is not None
+        return instance(_judge(ctx, candidate, "shrink")) is not None
 
-    return instance(bench.judged[shrink(finding.case, bench.kernel.contract, fails)]) or finding
+    return instance(ctx.judged[shrink(finding.case, ctx.kernel.contract, fails)]) or finding

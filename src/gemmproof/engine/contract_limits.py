@@ -55,23 +55,23 @@ def find_limits(kernel: KernelUnderTest, tile: Tile, judge: Judge) -> Iterator[L
 
 
 def _try(kernel: KernelUnderTest, step: Extension, judge: Judge) -> LimitFound:
-    def stop_at(status: str, why: str = "", case: Case | None = None) -> LimitFound:
-        return LimitFound(step, Limit(step.name, step.option, status, why, case))
+    def stop_at(status: str, reason: str = "", case: Case | None = None) -> LimitFound:
+        return LimitFound(step, Limit(step.name, step.option, status, reason, case))
 
     wider = step.widen(kernel)
     for case in step.cases:
         try:
             judged = judge(wider, case, step)
-        except (ContractError, SpecError) as mistake:  # the contract does not cover this case
-            return stop_at("not tried", str(mistake), case)
+        except (ContractError, SpecError) as error:  # the contract does not cover this case
+            return stop_at("not tried", str(error), case)
         root = next((f for f in judged.findings if f.cause is None), None)
         if root is not None:
             return replace(stop_at("limit", root.message, case), finding=root)
         if judged.raised is not None:  # the simulator cannot follow the kernel there
             return stop_at("not tried", judged.raised.text, case)
         if case.is_sampled and not judged.followed:
-            why = "what the call does depends on elements of so large a result"
-            return stop_at("not tried", why, case)
+            reason = "what the call does depends on elements of so large a result"
+            return stop_at("not tried", reason, case)
     return stop_at("holds")
 
 

@@ -104,10 +104,8 @@ def _named(function: types.FunctionType) -> list[Any]:
     values = [function.__globals__[n] for n in dict.fromkeys(names) if n in function.__globals__]
     modules = [vars(value) for value in values if isinstance(value, types.ModuleType)]
     values += [module[n] for module in modules for n in dict.fromkeys(names) if n in module]
-    values_and_cells = (*values, *_cells(function).values())
-    return [
-        x for x in values_and_cells if callable(x) or hasattr(x, "fn")
-    ]  # a tuner cannot be called
+    candidates = (*values, *_cells(function).values())
+    return [x for x in candidates if callable(x) or hasattr(x, "fn")]  # a tuner cannot be called
 
 
 def _cells(function: types.FunctionType) -> dict[str, Any]:
@@ -278,6 +276,6 @@ def require_arguments(
     if case is not None:
         try:
             kernel.require_batch(case)
-        except ValueError as mistake:
-            raise ValueError(f"check {mistake}") from None
+        except ValueError as error:
+            raise ValueError(f"check {error}") from None
         kernel.require(case)

@@ -94,7 +94,7 @@ def label_missing(
         restore()
         try:
             from gemmproof.properties.address_map.explain_access import (
-                find_missing,  # brings the solver
+                find_missing,  # imports the solver
             )
 
             missing |= find_missing(kernel, target, config, lines - missing.keys(), SECONDS)
@@ -314,18 +314,18 @@ def _causes(root: Finding, finding: Finding) -> bool:
 
 
 def _along_another_axis(root: Finding, finding: Finding) -> bool:
-    """One line fails along two axes: it has to be fixed only once."""
+    """True if one line fails along two axes: it has to be fixed only once."""
     return finding.where is not None and same_fault(root, finding)
 
 
 def _of_every_descriptor(root: Finding, finding: Finding) -> bool:
-    """One call breaks one rule of the copy engine with several descriptors."""
+    """True if one call breaks one rule of the copy engine with several descriptors."""
     faults = root.fault == finding.fault == "bad_descriptor"
     return faults and (root.case, root.expected) == (finding.case, finding.expected)
 
 
 def _stores_elsewhere(root: Finding, finding: Finding) -> bool:
-    """A store to a wrong address stores there twice, and leaves its own element unstored."""
+    """True for elements stored twice or never because of a store to a wrong address."""
     if root.property not in _STORED or finding.property != memory_use.ONCE:
         return False
     lost = finding.fault == "never_stored" and root.fault != "never_stored"
@@ -333,13 +333,13 @@ def _stores_elsewhere(root: Finding, finding: Finding) -> bool:
 
 
 def _reads_elsewhere(root: Finding, finding: Finding) -> bool:
-    """A load from wrong addresses inside the operand gives wrong values."""
+    """True for wrong values because of a load from wrong addresses inside the operand."""
     wrong_operand = finding.property in _VALUES and finding.operand not in (None, "c")
     return wrong_operand and root.property in _LOADED and root.operand == finding.operand
 
 
 def _rounds(root: Finding, finding: Finding) -> bool:
-    """Fewer bits show on integers and on other data; a smaller range shows as overflow."""
+    """True if fewer bits show on integers and on other data, or a smaller range as overflow."""
     if root.property not in _VALUES or root.fault != "rounding":
         return False
     if finding.property == exact_values.NAME:
@@ -348,13 +348,13 @@ def _rounds(root: Finding, finding: Finding) -> bool:
 
 
 def _says_no_more(root: Finding, finding: Finding) -> bool:
-    """Wrong values of unknown class, on data of two kinds."""
+    """True for wrong values of unknown class, on data of two kinds."""
     known = {root.fault, finding.fault} != {"wrong_value"} or root.operand != finding.operand
     return (root.property, finding.property) == _VALUES and not known
 
 
 def _leaves_state(root: Finding, finding: Finding) -> bool:
-    """A fault that shows only when the same call is repeated shows after other calls, too."""
+    """True if a fault shows only when the same call is repeated, and after other calls, too."""
     return root.case.calls > 1 and finding.property == determinism.ORDER
 
 

@@ -81,7 +81,7 @@ def keep_state(function: object) -> State:
 
 
 def _allocator() -> Iterator[Callable[[], None]]:
-    """Yield what restores the allocator of triton.set_allocator, if Triton is used."""
+    """Yield a function that restores the allocator of triton.set_allocator, if Triton is used."""
     module = sys.modules.get("triton.runtime._allocation")
     if module is not None:
         yield functools.partial(module._allocator.set, module._allocator.get())
@@ -136,7 +136,7 @@ def _function(value: types.FunctionType, seen: set[int]) -> Iterator[Callable[[]
 
 
 def _variables(names: dict[str, Any], seen: set[int]) -> Iterator[Callable[[], None]]:
-    """Yield what restores the variables of a module or an object, and the values' contents."""
+    """Yield functions that restore the variables of a module or an object, and their contents."""
     if id(names) in seen:
         return
     seen.add(id(names))

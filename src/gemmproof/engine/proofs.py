@@ -85,18 +85,20 @@ def attempt(
         raise
     except BaseException as error:  # it runs the wrapper, which may raise anything
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == "z3"
-        why = (
+        reason = (
             "z3-solver is not installed"
             if is_missing
             else f"the proof raised {format_error(error)}"
         )
-        result = ProofAttempt(Proofs(tuple(Proof(name, NOT_DECIDED, why=why) for name in PROVABLE)))
+        result = ProofAttempt(
+            Proofs(tuple(Proof(name, NOT_DECIDED, why=reason) for name in PROVABLE))
+        )
     tell({**event, "done": True})
     return result
 
 
 def _load() -> Prover:
-    from gemmproof.properties.proof.prove import prove  # brings the solver, which takes a while
+    from gemmproof.properties.proof.prove import prove  # imports the solver, which takes a while
 
     return prove
 
@@ -146,12 +148,12 @@ def conclude(report: Report, attempt: ProofAttempt, judged: Mapping[Case, CaseRe
             result_at_case = None if case is None else judged.get(case)
             failed = result.status in ("fail", "expected")
             if proof.status == REFUTED and case is not None:
-                proof, mistake = _weigh(proof, case, result_at_case)
+                proof, error = _weigh(proof, case, result_at_case)
             elif result_at_case is not None and proof.status == NOT_DECIDED and failed:
-                proof, mistake = _confirm(proof, result_at_case), None
+                proof, error = _confirm(proof, result_at_case), None
             else:
-                mistake = _contradict(proof, (*report.findings, *report.expected))
-            mistakes += [mistake] if mistake else []
+                error = _contradict(proof, (*report.findings, *report.expected))
+            mistakes += [error] if error else []
             result = replace(
                 result, proof=ProofResult(proof.status, proof.scope, proof.why, proof.cut)
             )
@@ -204,8 +206,8 @@ def _weigh(proof: Proof, case: Case, judged: CaseResult | None) -> tuple[Proof, 
         return _undecided(proof, f"its case could not be run: {case}"), None
     if proof.property not in judged.applied:
         return _undecided(proof, f"its case could not be judged: {case}"), None
-    why = f"{proof.property} is refuted" if not proof.why else proof.why
-    return proof, f"the proof says {why} at {case}, the simulation does not"
+    reason = f"{proof.property} is refuted" if not proof.why else proof.why
+    return proof, f"the proof says {reason} at {case}, the simulation does not"
 
 
 def _confirm(proof: Proof, judged: CaseResult) -> Proof:
@@ -215,5 +217,5 @@ def _confirm(proof: Proof, judged: CaseResult) -> Proof:
     return proof if finding is None else replace(proof, status=REFUTED, why=finding.message, cut="")
 
 
-def _undecided(proof: Proof, why: str) -> Proof:
-    return replace(proof, status=NOT_DECIDED, scope="", why=why, case=None, cut="")
+def _undecided(proof: Proof, reason: str) -> Proof:
+    return replace(proof, status=NOT_DECIDED, scope="", why=reason, case=None, cut="")

@@ -58,8 +58,8 @@ class Store:
                     others = (text for text in self._read(name) if text not in gone)
                     self._write(name, list(dict.fromkeys([*first, *others]))[:MOST])
         except OSError as error:
-            why = error.strerror or str(error)
-            _warn_once(f"{self.folder}: {why}: no failing case is kept for the next time")
+            reason = error.strerror or str(error)
+            _warn_once(f"{self.folder}: {reason}: no failing case is kept for the next time")
 
     def locate(self, dtype: str) -> Path:
         """Return the file of a format."""
@@ -74,8 +74,8 @@ class Store:
             _warn_once(f"{path}: got {error.strerror}, expected kept cases; it is ignored")
             return []
         except (ValueError, TypeError, LookupError, RecursionError) as mistake:
-            why = " ".join(str(mistake).split())[:100]
-            _warn_once(f"{path}: got no kept cases of gemmproof's ({why}); it is ignored")
+            reason = " ".join(str(mistake).split())[:100]
+            _warn_once(f"{path}: got no kept cases of gemmproof's ({reason}); it is ignored")
             return []
         return [case.to_json() for case in cases]
 

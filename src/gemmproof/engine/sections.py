@@ -49,7 +49,9 @@ def judge_compiled(
     At most `most` launches of a format and a GPU are compiled, or a few more (claims/plan.py).
     """
     if list_promised(kernel.contract):
-        from gemmproof.lowering.guarantee_check import compile_claims  # imports what few need
+        from gemmproof.lowering.guarantee_check import (
+            compile_claims,
+        )  # a heavy import that few checks need
 
         report = compile_claims(report, kernel, target, case, most)
     return replace(report, seconds=time.perf_counter() - began)
@@ -161,7 +163,7 @@ def tally(
     """Return each property's result over one backend's cases, with the reason if `expected`."""
     reasons = find_reasons(findings, expected or {})
     failed = {f.property for f in findings if f.backend == backend and f not in reasons}
-    excused = {f.property: why for f, why in reasons.items() if f.backend == backend}
+    excused = {f.property: reason for f, reason in reasons.items() if f.backend == backend}
     all_reasons = {**excused, **(expected or {})}
     results = []
     for each in properties:
@@ -227,8 +229,8 @@ def require_properties(kernel: KernelUnderTest) -> None:
     for name in kernel.contract.reasons:
         try:
             require_one(name, BY_NAME)
-        except ValueError as mistake:
-            raise ContractError(f"contract expected: {mistake}") from None
+        except ValueError as error:
+            raise ContractError(f"contract expected: {error}") from None
 
 
 def describe_passes(

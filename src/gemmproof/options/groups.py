@@ -80,11 +80,11 @@ def _add_expected(command: argparse.ArgumentParser) -> None:
 
 
 def _read_expected(text: str) -> tuple[str, str]:
-    name, _, why = text.partition("=")
-    if not name.strip() or not why.strip():
+    name, _, reason = text.partition("=")
+    if not name.strip() or not reason.strip():
         example = "stays_in_bounds=reads past K by one, issue 12"
         raise argparse.ArgumentTypeError(f"got {text!r}, expected such as {example!r}")
-    return name.strip(), why.strip()
+    return name.strip(), reason.strip()
 
 
 def add_calling(command: argparse.ArgumentParser) -> None:

@@ -90,5 +90,5 @@ def _read_accepted(text: str) -> str:
 def _read(read: Callable[[str], Any], name: str) -> Any:
     try:
         return read(name)
-    except ValueError as mistake:
-        raise argparse.ArgumentTypeError(clean(str(mistake))) from None
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(clean(str(error))) from None

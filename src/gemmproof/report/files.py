@@ -40,7 +40,7 @@ def write_junit(
     lost: Sequence[Regression] = (),
 ) -> None:
     """Write one JUnit document; `reproduce` is looked up by a report's target."""
-    from gemmproof.report import junit  # imports what few need
+    from gemmproof.report import junit  # a heavy import that few runs need
 
     junit.write_junit(path, reports, reproduce, lost)
 

@@ -56,7 +56,7 @@ def list_annotations(
         "that follow from others": sum(item.follows for item in located),
     }
     if any(counts.values()):
-        left = ", ".join(f"{count} {why}" for why, count in counts.items() if count)
+        left = ", ".join(f"{count} {reason}" for reason, count in counts.items() if count)
         yield f"not annotated: {left}"
 
 

@@ -71,7 +71,7 @@ def _case(report: Report, result: PropertyResult, reproduce: Reproduce) -> TestC
     if result.is_disputed:
         outcomes.append(Error(clean(report.note or "error"), "error"))
     elif result.status == "not run":
-        # The note of a check that did not pass is what could not run: that turns a build red.
+        # The note of a check that did not pass explains what could not run: it fails the build.
         if report.note is not None and report.verdict != "pass":
             outcomes.append(Error(clean(report.note), "incomplete"))
         else:

@@ -383,7 +383,7 @@ class Report:
         drift = data["drift"]
         if drift is not None:
             from gemmproof.properties.judges.accumulator_drift import (
-                Drift,  # brings numpy, which few need
+                Drift,  # imports numpy, which few need
             )
 
             drift = Drift.from_dict(drift)

@@ -210,8 +210,8 @@ def proof_text(result: PropertyResult) -> str:
     """Format what was decided for every size; "" if that was not tried."""
     if result.proof is None or result.is_proved:
         return _scope(result)
-    why = f": {result.proof.why}" if result.proof.why else ""
-    return clean(f"{result.proof.status}{why}")
+    reason = f": {result.proof.why}" if result.proof.why else ""
+    return clean(f"{result.proof.status}{reason}")
 
 
 def _scope(result: PropertyResult) -> str:
@@ -226,9 +226,9 @@ def _list_undecided(report: Report) -> Iterable[Line]:
     for result in report.properties:
         if result.proof is not None and result.proof.status == "not decided" and result.proof.why:
             named.setdefault(result.proof.why, []).append(result.name)
-    for why, names in list(named.items())[:SHOWN_REASONS]:
+    for reason, names in list(named.items())[:SHOWN_REASONS]:
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield (clean(f"not decided for every size: {_cut(why)} ({names[0]}{others})"), "dim")
+        yield (clean(f"not decided for every size: {_cut(reason)} ({names[0]}{others})"), "dim")
     if len(named) > SHOWN_REASONS:
         more = len(named) - SHOWN_REASONS
         yield (f"and for {format_count(more, 'more reason')}: --json has all", "dim")
@@ -327,7 +327,9 @@ def _fault(page: FaultPage) -> Iterable[Line]:
 
 
 def _list_causes(causes: Iterable[tuple[str, str]]) -> Iterable[Line]:
-    yield from _part("usual causes -> what mends them", [f"{why} -> {how}" for why, how in causes])
+    yield from _part(
+        "usual causes -> what mends them", [f"{reason} -> {how}" for reason, how in causes]
+    )
 
 
 def _show(example: Example) -> Iterable[Line]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-# An environment variable: forked and executed processes inherit it, whatever group they join.
+# An environment variable: forked and executed processes inherit it, in any process group.
 MARK = "GEMMPROOF_WORKER"
 
 

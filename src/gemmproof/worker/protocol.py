@@ -27,7 +27,7 @@ ENGINE = "gemmproof.engine.check:check"
 # Signals by which Linux, a person or a batch system ends processes; all others mean a fault.
 _NAMES = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGXCPU")
 OUTSIDE = frozenset(getattr(signal, name) for name in _NAMES)
-# The ends of a worker that say nothing about the kernel.
+# The ends of a worker that decide nothing about the kernel.
 UNKNOWN_ENDS = frozenset({"time", "slow", "full", "killed", "halted"})
 
 Listener = Callable[[dict[str, Any]], None]
@@ -244,8 +244,8 @@ class WorkerExit:
         """Return the properties of the proof that killed the worker, each with the reason."""
         if not self.is_proving or self.end == "halted" or self.events.keys() & ANSWERS:
             return {}
-        why = f"the proof ended early: {self.how}"
-        return dict.fromkeys(self.events["proof"]["properties"], why)
+        reason = f"the proof ended early: {self.how}"
+        return dict.fromkeys(self.events["proof"]["properties"], reason)
 
     def classify(self, status: int) -> None:
         """Set the end of a worker that exited without being stopped, with or without its answer."""

@@ -291,7 +291,7 @@ def _start(folder: str, token: str, server: ForkServer | None) -> Worker:
 
 def _spawn(folder: str, token: str) -> subprocess.Popen[bytes]:
     root = _root()
-    # -P and the path: this package, whatever is in the current folder or installed.
+    # -P and the path: import this package, not one in the current folder or installed.
     start = (
         f"import sys; sys.path.insert(0, {root!r}); import gemmproof; del sys.path[0];"
         f"from gemmproof.worker.serve import main; main({folder!r})"
