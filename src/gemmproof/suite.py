@@ -54,7 +54,7 @@ def test_gemm(
         name = gemm_item.kernel.name
         texts = (finding_text(name, each, result.claim, gemm_reproduce) for each in findings)
         pytest.fail("\n\n".join(texts), pytrace=False)
-    if _is_lacking(result, gemm_report):
+    if _is_incomplete(result, gemm_report):
         pytest.fail(f"{gemm_item.property}: {gemm_report.note or IDLE}", pytrace=False)
     if result.status == "not run":
         note = gemm_report.verdict == "fail" and gemm_report.note  # a death has a better reason
@@ -90,7 +90,7 @@ def _holds_in_vain(item: GemmItem, report: Report) -> bool:
     return not judged or UNEXPECTED in [f.fault for f in list_findings(item, report)]
 
 
-def _is_lacking(result: PropertyResult, report: Report) -> bool:
+def _is_incomplete(result: PropertyResult, report: Report) -> bool:
     """Return whether this item must fail because something was not run, or is disputed.
 
     An unfinished check fails the items of what it has not judged; one item in any case.

@@ -274,7 +274,7 @@ def _execute(path: Path, name: str) -> ModuleType:
         raise ImportError(f"{path.name} cannot be loaded as a module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with fake_device() if _may_ask(path) else nullcontext():
+    with fake_device() if _may_query_device(path) else nullcontext():
         spec.loader.exec_module(module)
     return module
 
@@ -287,11 +287,11 @@ def _load_module(name: str) -> ModuleType:
 def _import_named(name: str) -> ModuleType:
     stem = Path(sys.path[0], *name.split("."))
     files = [f for f in (stem.with_suffix(".py"), stem / "__init__.py") if f.is_file()]
-    with fake_device() if not files or _may_ask(files[0]) else nullcontext():
+    with fake_device() if not files or _may_query_device(files[0]) else nullcontext():
         return importlib.import_module(name)
 
 
-def _may_ask(path: Path) -> bool:
+def _may_query_device(path: Path) -> bool:
     """Return whether a module may query a device at import: not if it imports only the stdlib."""
     try:
         nodes = list(ast.walk(ast.parse(path.read_bytes())))

@@ -175,7 +175,7 @@ def _watch(files: set[Path]) -> Iterator[_Seen]:
     from watchfiles import watch
 
     seen, end = _Seen(), threading.Event()
-    before = _look_at(files)
+    before = _stat_files(files)
     paths = {str(path) for path in files}
     folders = {str(path.parent) for path in files if path.parent.is_dir()}
 
@@ -192,7 +192,7 @@ def _watch(files: set[Path]) -> Iterator[_Seen]:
             ):
                 changed = {path for _, path in changes}
                 # a file system may report nothing, and a change may come before the watch begins
-                now = _look_at(files)
+                now = _stat_files(files)
                 changed |= {str(path) for path in files if now[path] != before[path]}
                 if changed:
                     return seen.note({display_path(path) for path in changed})
@@ -208,7 +208,7 @@ def _watch(files: set[Path]) -> Iterator[_Seen]:
         watcher.join(2.0)
 
 
-def _look_at(files: set[Path]) -> dict[Path, tuple[int, ...]]:
+def _stat_files(files: set[Path]) -> dict[Path, tuple[int, ...]]:
     """Return what identifies the version of each file."""
     stamps: dict[Path, tuple[int, ...]] = {}
     for path in files:

@@ -42,7 +42,7 @@ class Wrapper:
 
 
 @dataclass(frozen=True, slots=True)
-class _Handing:
+class _CallSite:
     """A call: the parameters that are passed on, and whether a kernel of the file is, too."""
 
     callee: str
@@ -64,7 +64,7 @@ class _Candidate:
     node: Function
     name: str
     parameters: list[str]
-    calls: list[_Handing] = field(default_factory=list)
+    calls: list[_CallSite] = field(default_factory=list)
     tensors: int = 0
 
 
@@ -173,7 +173,7 @@ def _is_jit(decorator: ast.expr) -> bool:
     return "jit" in ast.unparse(decorator).partition("(")[0]
 
 
-def _list_calls(function: _Candidate, known: _Known) -> Iterator[_Handing]:
+def _list_calls(function: _Candidate, known: _Known) -> Iterator[_CallSite]:
     """Yield the calls in the body."""
     holders = {name: name for name in function.parameters}
     for node in ast.walk(function.node):
@@ -184,8 +184,8 @@ def _list_calls(function: _Candidate, known: _Known) -> Iterator[_Handing]:
             callee, given = _label_callee(node.func, known.tables), list(_list_given(node))
             has_kernel = any(getattr(x, "id", None) in known.kernels for x in given)
             if callee is not None or has_kernel:
-                handed = {p for x in given if (p := _trace(x, holders))}
-                yield _Handing(callee or _UNKNOWN, handed, has_kernel)
+                passed = {p for x in given if (p := _trace(x, holders))}
+                yield _CallSite(callee or _UNKNOWN, passed, has_kernel)
 
 
 def _list_given(call: ast.Call) -> Iterator[ast.expr]:

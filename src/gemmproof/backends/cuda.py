@@ -291,7 +291,7 @@ def _report(lane: _Lane, report: Report, drawn: int) -> Report:
 
 
 def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
-    """Yield what was launched on which device, and everything that was not compared, a line each."""
+    """Yield what was launched on the device, and everything that was not compared, a line each."""
     facts = ", ".join(f"{k} {v}" for k, v in lane.device.facts.items() if k != "device" and v)
     target = lane.target or "no model"
     cases = f"{lane.cases} of {format_count(drawn, 'case')}"

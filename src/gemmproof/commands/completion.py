@@ -14,9 +14,7 @@ from gemmproof.terminal import say, write_all
 # the metavars whose values are completed as paths
 _FILES, _FOLDERS = ("FILE", "TARGET", "TABLE"), ("DIR",)
 _WORDS = "TARGET|PROPERTY"
-_FUNCTION = (
-    "_gemmproof_words_and_files"  # shtab treats names that contain "files" as file functions
-)
+_FUNCTION = "_gemmproof_words_and_files"  # shtab completes filenames for names with "_file"
 
 
 def run(options: argparse.Namespace) -> int:

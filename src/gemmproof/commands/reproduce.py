@@ -33,7 +33,7 @@ DEATHS = ("crash", "hang", "memory", "exit")  # of a worker, which would die aga
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _TestRequest:
     """The workers' request, the calling of the wrapper, and its import path in a test."""
 
     request: Request
@@ -77,16 +77,16 @@ def run(options: argparse.Namespace) -> int:
     return answer(options, EXIT["pass"], output, to_stderr=name == STDOUT)
 
 
-def _ask(options: argparse.Namespace) -> _Asked:
+def _ask(options: argparse.Namespace) -> _TestRequest:
     """Return the request for TARGET. Raises TargetError or ValueError, in one line."""
     target = parse(options.target)
     request = replace(request_of(options), limits=False)
     files = (target.place,) if target.is_file else ()
     calling = calling_of(options, target.name)
-    return _Asked(request, calling, _find_place(target, options.output), files)
+    return _TestRequest(request, calling, _find_place(target, options.output), files)
 
 
-def _ask_registered(options: argparse.Namespace) -> _Asked:
+def _ask_registered(options: argparse.Namespace) -> _TestRequest:
     """Return the request for --kernel. Raises TargetError or ValueError, in one line."""
     if options.case is not None:
         Case.from_json(options.case)
@@ -103,7 +103,7 @@ def _ask_registered(options: argparse.Namespace) -> _Asked:
         raise TargetError(worker.explain_failure(request.name) or f"{request.name}: {worker.how}")
     location = WrapperLocation(**worker.events["located"]["found"])
     import_path = _place_found(location, options.output)
-    return _Asked(request, Calling(), import_path, (options.conftest, location.file))
+    return _TestRequest(request, Calling(), import_path, (options.conftest, location.file))
 
 
 def _write_replay(options: argparse.Namespace, case: Case) -> str:

@@ -99,7 +99,7 @@ def _walk(value: Any, seen: set[int]) -> Iterator[Callable[[], None]]:
     elif isinstance(value, types.FunctionType):
         yield from _function(value, seen)
     elif isinstance(value, types.ModuleType):
-        if _theirs(value.__name__):
+        if _is_user_module(value.__name__):
             yield from _variables(value.__dict__, seen)
     elif isinstance(value, torch.Tensor):
         if value.device.type == "cpu" and value.numel() <= MAX_ELEMENTS:
@@ -112,14 +112,16 @@ def _walk(value: Any, seen: set[int]) -> Iterator[Callable[[], None]]:
     elif hasattr(value, "cache_clear") and hasattr(value, "__wrapped__"):
         yield value.cache_clear
         parts = (value.__wrapped__,)
-    elif _theirs(type(value).__module__) and isinstance(getattr(value, "__dict__", None), dict):
+    elif _is_user_module(type(value).__module__) and isinstance(
+        getattr(value, "__dict__", None), dict
+    ):
         yield from _variables(value.__dict__, seen)
     for part in parts:
         yield from _walk(part, seen)
 
 
 def _function(value: types.FunctionType, seen: set[int]) -> Iterator[Callable[[], None]]:
-    if not _theirs(value.__module__):
+    if not _is_user_module(value.__module__):
         return
     # attributes, default arguments and closures outlive a call as well as globals do
     yield from _variables(value.__dict__, seen)
@@ -176,7 +178,7 @@ def _fill(tensor: torch.Tensor, before: torch.Tensor) -> None:
         overwrite(tensor, before)
 
 
-def _theirs(name: str | None) -> bool:
+def _is_user_module(name: str | None) -> bool:
     """Return whether a module belongs to a project: no installed library, and not the suite."""
     file = getattr(sys.modules.get(name), "__file__", None) if isinstance(name, str) else None
     return isinstance(file, str) and owner(file) == "user"

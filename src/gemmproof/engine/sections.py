@@ -49,9 +49,7 @@ def judge_compiled(
     At most `most` launches of a format and a GPU are compiled, or a few more (claims/plan.py).
     """
     if list_promised(kernel.contract):
-        from gemmproof.lowering.guarantee_check import (
-            compile_claims,
-        )  # a heavy import that few checks need
+        from gemmproof.lowering.guarantee_check import compile_claims  # few need it
 
         report = compile_claims(report, kernel, target, case, most)
     return replace(report, seconds=time.perf_counter() - began)

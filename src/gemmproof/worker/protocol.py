@@ -108,7 +108,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
     for name, fields in {
         "ready": "",  # gemmproof's imports are done, the target's are next
         "kernels": "names formats alone",  # of a conftest, or the one loaded; device_only ones
-        "source": "facts",  # the identity of the kernel, before any case
+        "source": "facts",  # the kernel's identity and its guarantees, before any case
         # (name, claim, backend) of each; the names of a and b; reasons for expected failures
         "properties": "claims names expected",
         "proof": "properties seconds done",  # a proof begins or is done; what it may decide
