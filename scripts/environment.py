@@ -172,7 +172,7 @@ def compute_stamp(*further: str) -> str:
 
 
 def is_complete(folder: Path, stamp: str) -> bool:
-    """Return True if the folder's installation ended, and was made from what the stamp says."""
+    """Return True if the folder's installation completed and matches the stamp."""
     file = folder / STAMP
     return file.is_file() and file.read_text().strip() == stamp
 
@@ -187,10 +187,10 @@ def examine(python: str) -> dict[str, Any] | None:
 
 
 def find_active() -> dict[str, Any] | None:
-    """Return what is known of the active environment with torch and Triton, or None.
+    """Return the facts of the active environment with torch and Triton, or None.
 
     An environment that the user activated or named ends the run if its torch has no Triton, or if a
-    version is out of range. An interpreter that is only on PATH is passed over.
+    version is out of range. An interpreter that is only on PATH is skipped.
     """
     named = os.environ.get("PYTHON")
     prefixes = (os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX"))

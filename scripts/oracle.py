@@ -1,7 +1,7 @@
-"""The verdicts of all kernels, frozen: no change of the code may change one unseen.
+"""The recorded verdicts of all kernels: no code change may alter one unnoticed.
 
-A record has what gemmproof says of every kernel of the corpora, of kernels/ and of docs/examples:
-the exit status, each property, each finding, each limit; and the answers of a few commands.
+A record holds the verdict on every kernel of the corpora, of kernels/ and of docs/examples (the
+exit status, each property, each finding, each limit) and the answers of a few commands.
 """
 
 from __future__ import annotations
@@ -40,8 +40,12 @@ def record(
     from scripts.verdicts.subjects import list_subjects, pick_subset
 
     subjects = list_subjects()
-    picked = pick_subset(one.key for one in subjects) if subset else {one.key for one in subjects}
-    subjects = [one for one in subjects if one.key in picked and only in one.key]
+    picked = (
+        pick_subset(subject.key for subject in subjects)
+        if subset
+        else {subject.key for subject in subjects}
+    )
+    subjects = [subject for subject in subjects if subject.key in picked and only in subject.key]
     total = 0.0
 
     def report(key: str, seconds: float) -> None:
@@ -51,9 +55,9 @@ def record(
             print(f"{key}: {seconds:.1f} s", file=sys.stderr, flush=True)
 
     preload()
-    made = record_all(subjects, partial(record_subject, cases=CASES), processes, report)
-    files.write(out or RECORD, made, {"cases of each format": CASES, "seed": SEED})
-    print(f"{len(made)} subjects recorded in {total:.0f} s of CPU time", file=sys.stderr)
+    records = record_all(subjects, partial(record_subject, cases=CASES), processes, report)
+    files.write(out or RECORD, records, {"cases of each format": CASES, "seed": SEED})
+    print(f"{len(records)} subjects recorded in {total:.0f} s of CPU time", file=sys.stderr)
     return 0
 
 

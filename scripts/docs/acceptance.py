@@ -147,10 +147,10 @@ def outputs(
 
 
 def compare_rules(size: int, fmt: str) -> str:
-    """Which rule rejects what, and how far each output is from exact as a share of the bound."""
-    problem, made = outputs(size, size, size, fmt)
+    """Tabulate which rule rejects which output, and the error of each as a share of the bound."""
+    problem, results = outputs(size, size, size, fmt)
     rows = []
-    for name, out in made.items():
+    for name, out in results.items():
         accepted, rejected = ("**missed**", "found") if rows else ("", "**false alarm**")
         marks = [accepted if accepts(out, problem) else rejected for accepts in RULES.values()]
         share = np.abs(out - problem.exact) / problem.bound

@@ -39,7 +39,7 @@ FEW_SIDES = {"M": (1, 16, 64), "N": (1, 16, 64), "K": (2, 4, 8, 16, 32)}
 FEW_WARPS = (4,)
 PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
 WIDE = Dot((128, 256, 64), warps=8)
-IMPRECISE = (32, 64, 0)  # of k: what max_num_imprecise_acc says beside nothing
+IMPRECISE = (32, 64, 0)  # of k: the values of max_num_imprecise_acc apart from None
 Row = dict[str, Any]
 
 
@@ -47,20 +47,20 @@ def list_dots(gpu: str) -> list[Dot]:
     """The dots that are compiled for a GPU."""
     formats = [name for name in (*OPERANDS, "fp64") if name != "tf32"]
     formats += [fmt.name for fmt in FNUZ[:2]] if GPUS[gpu].is_amd else []
-    found: dict[Dot, None] = {}
+    dots: dict[Dot, None] = {}
     for name in formats:
         usual = replace(USUAL, dtype=name)
-        found |= dict.fromkeys(_vary(usual, GPUS[gpu].triton_uses_cores))
+        dots |= dict.fromkeys(_vary(usual, GPUS[gpu].triton_uses_cores))
     in_full = replace(USUAL, dtype="fp32", precision="ieee")
-    found |= dict.fromkeys(_vary(in_full, GPUS[gpu].is_amd))
-    found |= dict.fromkeys(replace(in_full, precision=x) for x in PRECISIONS)
+    dots |= dict.fromkeys(_vary(in_full, GPUS[gpu].is_amd))
+    dots |= dict.fromkeys(replace(in_full, precision=x) for x in PRECISIONS)
     if not GPUS[gpu].triton_uses_cores:
-        return list(found)
+        return list(dots)
     for name in ("fp16", "fp8e4m3"):
-        found |= dict.fromkeys((replace(USUAL, dtype=name, acc="fp16"), replace(WIDE, dtype=name)))
+        dots |= dict.fromkeys((replace(USUAL, dtype=name, acc="fp16"), replace(WIDE, dtype=name)))
     deep = replace(USUAL, tile=(64, 64, 128), dtype="fp8e4m3")
-    found |= dict.fromkeys((deep, *(replace(deep, imprecise=n) for n in IMPRECISE)))
-    return list(found)
+    dots |= dict.fromkeys((deep, *(replace(deep, imprecise=n) for n in IMPRECISE)))
+    return list(dots)
 
 
 def _vary(dot: Dot, widely: bool) -> Iterator[Dot]:
@@ -75,29 +75,31 @@ def _vary(dot: Dot, widely: bool) -> Iterator[Dot]:
 
 
 def compile_cells(cells: dict[str, list[Dot]], jobs: int) -> Iterator[Row]:
-    """What each dot becomes, by GPU. Raises RuntimeError where a compilation was not told of."""
-    with tempfile.TemporaryDirectory() as room, preload(None, LIMITS):
+    """Yield the row of each dot, by GPU. Raises RuntimeError if a compilation reports no result."""
+    with tempfile.TemporaryDirectory() as folder, preload(None, LIMITS):
         for gpu, dots in cells.items():
             parts = [dots[i::jobs] for i in range(jobs)]
-            found = _compile(gpu, [part for part in parts if part], room)
+            lowered = _compile(gpu, [part for part in parts if part], folder)
             for dot in dots:
-                yield {"gpu": gpu, **_state(dot), **describe_cell(found[dot])}
+                yield {"gpu": gpu, **_state(dot), **describe_cell(lowered[dot])}
 
 
-def _compile(gpu: str, parts: list[list[Dot]], room: str) -> dict[Dot, LoweredLaunch]:
+def _compile(gpu: str, parts: list[list[Dot]], folder: str) -> dict[Dot, LoweredLaunch]:
     def lower_part(numbered: tuple[int, list[Dot]]) -> dict[Dot, LoweredLaunch]:
         number, dots = numbered
-        own = Path(room) / f"{gpu}-{number}"
+        own = Path(folder) / f"{gpu}-{number}"
         own.mkdir(exist_ok=True)
         plan = {"dots": list(map(asdict, dots)), "remedies": False, "done": 0, "room": str(own)}
-        (made,) = lower(Request("preview", "dot", plan=plan), [gpu], LIMITS, _follow)
-        if made.failures or made.mistake or len(made.lowerings) != len(dots):
-            raise RuntimeError(f"{gpu}: got {made.failures or made.mistake}, expected all dots")
-        return dict(zip(dots, made.lowerings, strict=True))
+        (launches,) = lower(Request("preview", "dot", plan=plan), [gpu], LIMITS, _follow)
+        if launches.failures or launches.mistake or len(launches.lowerings) != len(dots):
+            raise RuntimeError(
+                f"{gpu}: got {launches.failures or launches.mistake}, expected all dots"
+            )
+        return dict(zip(dots, launches.lowerings, strict=True))
 
     with open_pool(len(parts)) as pool:
-        made = list(pool.map(lower_part, enumerate(parts)))
-    return {dot: one for part in made for dot, one in part.items()}
+        lowered_parts = list(pool.map(lower_part, enumerate(parts)))
+    return {dot: launch for part in lowered_parts for dot, launch in part.items()}
 
 
 @contextmanager
@@ -105,17 +107,17 @@ def _follow(name: str) -> Iterator[Listener]:
     yield lambda event: None
 
 
-def describe_cell(made: LoweredLaunch) -> Row:
-    """Of a compiled dot what the page is made of: its instructions, or the compiler's message."""
-    if made.error:
-        return {"refused": made.error}
-    found = [
+def describe_cell(launch: LoweredLaunch) -> Row:
+    """Return the page's data of a compiled dot: its instructions, or the compiler's message."""
+    if launch.error:
+        return {"refused": launch.error}
+    instructions = [
         [x.unit, *([list(x.shape)] if x.shape else [None]), x.a, x.accumulator, list(x.operands)]
-        for dot in made.dots
+        for dot in launch.dots
         for x in dot.instructions
     ]
-    kinds = [x for i, x in enumerate(found) if x not in found[:i]]
-    promoted = [dot.promoted_k for dot in made.dots if dot.promoted_k is not None]
+    kinds = [x for i, x in enumerate(instructions) if x not in instructions[:i]]
+    promoted = [dot.promoted_k for dot in launch.dots if dot.promoted_k is not None]
     return {"instructions": kinds, "promoted_k": promoted[0] if promoted else None}
 
 
@@ -142,7 +144,7 @@ def read_data() -> dict[str, Any]:
 
 
 def compile_all(jobs: int) -> None:
-    """Compile every cell anew, and keep what became of it."""
+    """Compile every cell again, and save the results."""
     cells = {gpu: list_dots(gpu) for gpu in GPUS}
     rows = []
     total = sum(map(len, cells.values()))

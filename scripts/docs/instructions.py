@@ -29,13 +29,13 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "instructions.md"
 REFUSED, NONE = "refused", "-"
 _IN_PTX = {f.name: (f.ttir, f.ptx) for f in (*FORMATS.values(), *FNUZ)}
-#: How the instructions of both makers name formats that have another name in ours.
+#: The names in the instructions of both makers of formats that are named differently here.
 _SAME = {"int8": ("s8", "i8"), "fp32": ("f32",), "fp8e4m3": ("e4m3", "fp8"),
          "fp8e5m2": ("e5m2", "bf8"), "fp8e4m3fnuz": ("fp8",), "fp8e5m2fnuz": ("bf8",),
          "fp64": ("f64",)}  # fmt: skip
 
 Cells = dict[tuple[str, Dot], Row]
-Kind = tuple[str, str | None]  # a format, and what is said of its precision
+Kind = tuple[str, str | None]  # a format, and its declared precision
 
 
 def make_page(
@@ -43,7 +43,7 @@ def make_page(
 ) -> int:
     """Make the tables of docs/instructions.md from docs/evidence/instructions.json.
 
-    With --compile every dot is compiled anew before (minutes; --jobs workers, as many as there are
+    With --compile every dot is first compiled again (minutes; --jobs workers, as many as there are
     CPUs), and the evidence is rewritten.
     """
     if compile:
@@ -55,8 +55,10 @@ def make_tables(data: Row) -> dict[str, str]:
     """The tables by the names of their marks."""
     cells = {(row["gpu"], dot_of(row)): row for row in data["cells"]}
     count, gpus = len(cells), len({gpu for gpu, _ in cells})
-    made = f"{count} dots for {gpus} GPUs, compiled with Triton {data['triton']} on {data['date']}."
-    tables = {"made": made, "usual": describe_usual(cells), "smallest": describe_smallest(cells)}
+    caption = (
+        f"{count} dots for {gpus} GPUs, compiled with Triton {data['triton']} on {data['date']}."
+    )
+    tables = {"made": caption, "usual": describe_usual(cells), "smallest": describe_smallest(cells)}
     for name, values, change in CHANGES:
         tables[name] = describe_changes(cells, name, values, change)
     return tables | {
@@ -67,7 +69,7 @@ def make_tables(data: Row) -> dict[str, str]:
 
 
 def label_cell(row: Row | None, short: bool = False) -> str:
-    """A cell in a word or two: the instruction, and the format where it is not the operands' own.
+    """A cell in a word or two: the instruction, and its format if it differs from the operands'.
 
     If `short`, without the k that an instruction of the same kind has for each width of elements.
     """
@@ -90,47 +92,47 @@ def label_cell(row: Row | None, short: bool = False) -> str:
 
 
 def has_cores(row: Row | None) -> bool:
-    """Whether a cell reaches the tensor cores."""
+    """Return whether a cell reaches the tensor cores."""
     return row is not None and any(shape for _, shape, *_ in row.get("instructions", ()))
 
 
 def list_kinds(cells: Cells) -> list[Kind]:
-    """The formats, fp32 as it is when nothing is said and in full."""
-    found = dict.fromkeys((dot.dtype, None) for _, dot in cells)
-    at = list(found).index(("fp32", None)) + 1
-    kinds = list(found)
+    """The formats; fp32 with its default precision and with ieee."""
+    formats = dict.fromkeys((dot.dtype, None) for _, dot in cells)
+    at = list(formats).index(("fp32", None)) + 1
+    kinds = list(formats)
     return [*kinds[:at], ("fp32", "ieee"), *kinds[at:]]
 
 
 def label_kind(kind: Kind) -> str:
-    """A format in words."""
+    """A format as text."""
     return f"`{kind[0]}`{', ' if kind[1] else ''}{kind[1] or ''}"
 
 
 def describe_usual(cells: Cells) -> str:
-    """By format and GPU what a tile that limits nothing becomes; equal GPUs share a column."""
+    """Tabulate the instruction for a tile that limits nothing; equal GPUs share a column."""
 
-    def tell(gpu: str, kind: Kind) -> str:
+    def label(gpu: str, kind: Kind) -> str:
         dot = replace(USUAL, dtype=kind[0], precision=kind[1])
         return label_cell(cells.get((gpu, dot)))
 
     kinds = list_kinds(cells)
-    columns = group((tuple(tell(gpu, kind) for kind in kinds), gpu) for gpu in GPUS)
+    columns = group((tuple(label(gpu, kind) for kind in kinds), gpu) for gpu in GPUS)
     rows = group((tuple(x[i] for x in columns), label_kind(kind)) for i, kind in enumerate(kinds))
     head = ("a and b", *(" ".join(gpus) for gpus in columns.values()))
-    return make_table(head, [[" ".join(names), *found] for found, names in rows.items()])
+    return make_table(head, [[" ".join(names), *cell_texts] for cell_texts, names in rows.items()])
 
 
 def describe_smallest(cells: Cells) -> str:
-    """Of each side the smallest one that reaches the tensor cores, and what is below it."""
-    found = []
+    """Tabulate the smallest M, N and K that reach the tensor cores, and the results below them."""
+    pairs = []
     for gpu in GPUS:
         for kind in list_kinds(cells):
             dot = replace(USUAL, dtype=kind[0], precision=kind[1])
             if has_cores(cells.get((gpu, dot))):
                 sides = tuple(_find_smallest(cells, gpu, dot, side) for side in "MNK")
-                found.append((sides, (gpu, label_kind(kind))))
-    return make_table(("GPU", "a and b", "M", "N", "K"), _join(group(found)))
+                pairs.append((sides, (gpu, label_kind(kind))))
+    return make_table(("GPU", "a and b", "M", "N", "K"), _join(group(pairs)))
 
 
 def _find_smallest(cells: Cells, gpu: str, dot: Dot, side: str) -> str:
@@ -148,7 +150,7 @@ def _side(at: int) -> Callable[[Dot, int], Dot]:
     return lambda dot, n: replace(dot, tile=(*dot.tile[:at], n, *dot.tile[at + 1 :]))  # type: ignore[arg-type]
 
 
-#: A table each: what is another thing, its values, and how a dot gets it.
+#: A table each: the name of the parameter, its values, and how to set it in a dot.
 CHANGES: tuple[tuple[str, Sequence[int], Callable[[Dot, int], Dot]], ...] = (
     ("M", SIDES["M"], _side(0)),
     ("N", SIDES["N"], _side(1)),
@@ -160,42 +162,42 @@ CHANGES: tuple[tuple[str, Sequence[int], Callable[[Dot, int], Dot]], ...] = (
 def describe_changes(
     cells: Cells, name: str, values: Sequence[int], change: Callable[[Dot, int], Dot]
 ) -> str:
-    """By GPU and format what each value gives, where that is not one instruction for all.
+    """By GPU and format the result of each value, where it is not one instruction for all.
 
-    The tf32 of fp32 is as its own there.
+    The tf32 of fp32 counts as its own format there.
     """
-    found = []
+    pairs = []
     for gpu in GPUS:
         for kind in list_kinds(cells):
             dot = replace(USUAL, dtype=kind[0], precision=kind[1])
             rows = [cells.get((gpu, change(dot, n))) for n in values]
-            told = tuple(label_cell(row, short=name != "K") for row in rows)
-            if len(set(told) - {REFUSED, NONE, "fma"}) > 1 and NONE not in told:
-                found.append((told, (gpu, label_kind(kind))))
-    return make_table(("GPU", "a and b", *(f"{name} = {n}" for n in values)), _join(group(found)))
+            labels = tuple(label_cell(row, short=name != "K") for row in rows)
+            if len(set(labels) - {REFUSED, NONE, "fma"}) > 1 and NONE not in labels:
+                pairs.append((labels, (gpu, label_kind(kind))))
+    return make_table(("GPU", "a and b", *(f"{name} = {n}" for n in values)), _join(group(pairs)))
 
 
 def describe_precisions(cells: Cells) -> str:
-    """What fp32 operands are multiplied as, by what is said of them."""
-    found = []
+    """Tabulate the formats in which fp32 operands are multiplied, by the declared precision."""
+    pairs = []
     for gpu in GPUS:
-        said = (None, *PRECISIONS)
-        dots = [replace(USUAL, dtype="fp32", precision=x) for x in said]
-        found.append((tuple(label_cell(cells.get((gpu, dot))) for dot in dots), gpu))
+        precisions = (None, *PRECISIONS)
+        dots = [replace(USUAL, dtype="fp32", precision=x) for x in precisions]
+        pairs.append((tuple(label_cell(cells.get((gpu, dot))) for dot in dots), gpu))
     head = ("GPU", "nothing said", *(f"`{x}`" for x in PRECISIONS))
-    return make_table(head, [[" ".join(gpus), *told] for told, gpus in group(found).items()])
+    return make_table(head, [[" ".join(gpus), *labels] for labels, gpus in group(pairs).items()])
 
 
 def describe_promotion(cells: Cells) -> str:
-    """fp8 sums in `acc = tl.dot(a, b, acc)`, by what max_num_imprecise_acc says."""
+    """fp8 sums in `acc = tl.dot(a, b, acc)`, by the value of max_num_imprecise_acc."""
     deep = replace(USUAL, tile=(64, 64, 128), dtype="fp8e4m3")
-    found = []
+    pairs = []
     for gpu in GPUS:
         rows = [cells.get((gpu, replace(deep, imprecise=n))) for n in (None, *IMPRECISE)]
         if any(map(has_cores, rows)):
-            found.append((tuple(map(_describe_sum, rows)), gpu))
+            pairs.append((tuple(map(_describe_sum, rows)), gpu))
     head = ("GPU", "nothing said", *(f"max_num_imprecise_acc={n}" for n in IMPRECISE))
-    return make_table(head, [[" ".join(gpus), *told] for told, gpus in group(found).items()])
+    return make_table(head, [[" ".join(gpus), *labels] for labels, gpus in group(pairs).items()])
 
 
 def _describe_sum(row: Row | None) -> str:
@@ -205,13 +207,13 @@ def _describe_sum(row: Row | None) -> str:
 
 
 def describe_sums(cells: Cells) -> str:
-    """What an accumulator of fp16 becomes, by the format that the instruction adds in."""
-    found = []
+    """Tabulate the formats in which instructions add for an fp16 accumulator, by operand format."""
+    pairs = []
     for gpu in GPUS:
         rows = [cells.get((gpu, replace(USUAL, dtype=x, acc="fp16"))) for x in ("fp16", "fp8e4m3")]
         if any(rows):
-            found.append((tuple(_label_sum(row) for row in rows), gpu))
-    rows = [[" ".join(gpus), *told] for told, gpus in group(found).items()]
+            pairs.append((tuple(_label_sum(row) for row in rows), gpu))
+    rows = [[" ".join(gpus), *labels] for labels, gpus in group(pairs).items()]
     return make_table(("GPU", "`fp16` added in", "`fp8e4m3` added in"), rows)
 
 
@@ -222,18 +224,18 @@ def _label_sum(row: Row | None) -> str:
 
 
 def group(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
-    """What is told, with all names of which it is, in their order."""
-    found: dict[Any, list[Any]] = {}
-    for told, name in pairs:
-        found.setdefault(told, []).append(name)
-    return found
+    """Group the second items of pairs by the first, both in their order."""
+    names_of: dict[Any, list[Any]] = {}
+    for key, name in pairs:
+        names_of.setdefault(key, []).append(name)
+    return names_of
 
 
-def _join(found: dict[tuple[str, ...], list[tuple[str, str]]]) -> list[list[str]]:
-    """Rows of a GPU, a format and what is told, with GPUs that share formats in one row."""
+def _join(names_of: dict[tuple[str, ...], list[tuple[str, str]]]) -> list[list[str]]:
+    """Rows of GPUs, formats and labels, with GPUs that share formats in one row."""
     rows = []
-    for told, names in found.items():
+    for labels, names in names_of.items():
         kinds_of = group(names)
         shared = group((tuple(kinds), gpu) for gpu, kinds in kinds_of.items())
-        rows += [[" ".join(gpus), " ".join(kinds), *told] for kinds, gpus in shared.items()]
+        rows += [[" ".join(gpus), " ".join(kinds), *labels] for kinds, gpus in shared.items()]
     return rows

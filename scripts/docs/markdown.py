@@ -59,8 +59,8 @@ def show_outputs(page: Path, folder: Path, check: bool = False, out: Path | None
     """
 
     def run_again(shown: re.Match[str]) -> str:
-        words = [sys.executable, "-m", *shlex.split(shown[2])]
-        printed = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, text=True, check=False)
+        argv = [sys.executable, "-m", *shlex.split(shown[2])]
+        printed = subprocess.run(argv, cwd=folder, stdout=subprocess.PIPE, text=True, check=False)
         return f"{shown[1]}{printed.stdout.strip(chr(10))}\n{shown[4]}"
 
     return update(page, OUTPUT.sub(run_again, page.read_text(encoding="utf-8")), check, out)

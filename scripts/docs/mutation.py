@@ -19,10 +19,10 @@ BRIEF = ("key", "file", "line", "operator", "where", "outcome", "by")
 
 
 def shorten(kernel: dict[str, Any]) -> dict[str, Any]:
-    """A kernel's record, without the diff and the words of mutants that were killed."""
+    """A kernel's record, without the diff and the text of mutants that were killed."""
     mutants = [
-        {name: x for name, x in one.items() if one["outcome"] != KILLED or name in BRIEF}
-        for one in kernel["mutants"]
+        {name: x for name, x in mutant.items() if mutant["outcome"] != KILLED or name in BRIEF}
+        for mutant in kernel["mutants"]
     ]
     return {**kernel, "mutants": mutants}
 
@@ -30,10 +30,10 @@ def shorten(kernel: dict[str, Any]) -> dict[str, Any]:
 def merge(files: Iterable[Path]) -> dict[str, Any]:
     """The evidence with the kernels of these records in place of what it had of them."""
     before = json.loads(EVIDENCE.read_text()) if EVIDENCE.is_file() else {"kernels": []}
-    kernels = {one["target"]: one for one in before["kernels"]}
+    kernels = {kernel["target"]: kernel for kernel in before["kernels"]}
     for file in files:
-        for one in json.loads(file.read_text())["kernels"]:
-            kernels[one["target"]] = shorten(one)
+        for kernel in json.loads(file.read_text())["kernels"]:
+            kernels[kernel["target"]] = shorten(kernel)
     ordered = [kernels[name] for name in sorted(kernels)]
     return {"schema": 1, "kernels": ordered, "drops": []}
 
@@ -42,12 +42,12 @@ def tabulate_kernels(kernels: list[dict[str, Any]]) -> str:
     """A row for each kernel."""
     head = ("kernel", "formats", "mutants", "judged", *OUTCOMES, "score", "s")
     rows = []
-    for one in kernels:
-        score = "" if one["score"] is None else f"{one['score']:.3f}"
-        counts = (str(one["counts"][name] or "-") for name in OUTCOMES)
-        many = (str(one["reached"]), str(len(one["mutants"])))
-        row = (f"`{one['target']}`", " ".join(one["formats"]), *many, *counts, score)
-        rows.append((*row, f"{one['seconds']:.2f}"))
+    for kernel in kernels:
+        score = "" if kernel["score"] is None else f"{kernel['score']:.3f}"
+        counts = (str(kernel["counts"][name] or "-") for name in OUTCOMES)
+        many = (str(kernel["reached"]), str(len(kernel["mutants"])))
+        row = (f"`{kernel['target']}`", " ".join(kernel["formats"]), *many, *counts, score)
+        rows.append((*row, f"{kernel['seconds']:.2f}"))
     return make_table(head, rows)
 
 
@@ -55,10 +55,10 @@ def tabulate_operators(kernels: list[dict[str, Any]]) -> str:
     """A row for each operator, over all kernels, and by what its mutants were killed."""
     counts: dict[str, Counter[str]] = {}
     killers: dict[str, Counter[str]] = {}
-    for one in (one for kernel in kernels for one in kernel["mutants"]):
-        counts.setdefault(one["operator"], Counter())[one["outcome"]] += 1
-        if one["outcome"] == KILLED:
-            killers.setdefault(one["operator"], Counter())[one["by"]] += 1
+    for mutant in (mutant for kernel in kernels for mutant in kernel["mutants"]):
+        counts.setdefault(mutant["operator"], Counter())[mutant["outcome"]] += 1
+        if mutant["outcome"] == KILLED:
+            killers.setdefault(mutant["operator"], Counter())[mutant["by"]] += 1
     rows = []
     for name in sorted(counts):
         by = killers.get(name, Counter()).most_common()
@@ -69,14 +69,14 @@ def tabulate_operators(kernels: list[dict[str, Any]]) -> str:
 
 def list_survivors(kernels: list[dict[str, Any]]) -> str:
     """Every mutant that was neither killed nor proved to be the same, with its line."""
-    found = [
-        f"- `{kernel['target']}`, {one['outcome']}: {one['file']}, {one['operator']}: "
-        f"`{one['diff'].splitlines()[-1][1:].strip()}`"
+    lines = [
+        f"- `{kernel['target']}`, {mutant['outcome']}: {mutant['file']}, {mutant['operator']}: "
+        f"`{mutant['diff'].splitlines()[-1][1:].strip()}`"
         for kernel in kernels
-        for one in kernel["mutants"]
-        if one["outcome"] in (SURVIVED, "no difference seen", "not judged")
+        for mutant in kernel["mutants"]
+        if mutant["outcome"] in (SURVIVED, "no difference seen", "not judged")
     ]
-    return "\n".join(found) or "None."
+    return "\n".join(lines) or "None."
 
 
 def make_page(check: bool = False, out: Path | None = None, add: str = "") -> int:
@@ -85,8 +85,8 @@ def make_page(check: bool = False, out: Path | None = None, add: str = "") -> in
     --add FILE[,FILE...] first puts the kernels of records of `gemmproof mutate --json` there.
     """
     if add:
-        made = merge(map(Path, add.split(",")))
-        EVIDENCE.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        merged = merge(map(Path, add.split(",")))
+        EVIDENCE.write_text(json.dumps(merged, indent=1) + "\n", encoding="utf-8")
     kernels = json.loads(EVIDENCE.read_text())["kernels"]
     known = sum(k["counts"][name] for k in kernels for name in (KILLED, SURVIVED))
     killed = sum(k["counts"][KILLED] for k in kernels)

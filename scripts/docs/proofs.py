@@ -1,4 +1,4 @@
-"""What the solver decides of the corpora's kernels, beside what the simulator says of them."""
+"""The solver's decisions on the corpora's kernels, compared with the simulator's findings."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ TUTORIALS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was decided of a kernel: by property the status and its reason, and the seconds.
+    """The proof of a kernel: by property the status and its reason, and the seconds.
 
-    `mistake`: where what a case shows says otherwise, "" where nothing does.
+    `mistake`: how a case contradicts it, or "" if none does.
     """
 
     letter: str
@@ -64,20 +64,20 @@ def judge(kernel: KernelUnderTest, letter: str, target: str | None, examples: in
     """The proofs of a kernel after up to `examples` cases, those of its refutations among them."""
     spent = 0.0
 
-    def note(*given: object) -> object:
+    def note(*arguments: object) -> object:
         from gemmproof.properties.proof.prove import prove
 
         nonlocal spent
-        made = prove(*given)  # type: ignore[arg-type]
-        spent = made.seconds
-        return made
+        proofs = prove(*arguments)  # type: ignore[arg-type]
+        spent = proofs.seconds
+        return proofs
 
     report = check(kernel, target=target, max_examples=examples, proof=True, _prove=note)  # type: ignore[arg-type]
-    said = {p.name: p.proof for p in report.properties if p.proof is not None}
-    status = {name: proof.status for name, proof in said.items()}
-    why = {name: proof.why for name, proof in said.items() if proof.why}
+    by_property = {p.name: p.proof for p in report.properties if p.proof is not None}
+    status = {name: proof.status for name, proof in by_property.items()}
+    reasons = {name: proof.why for name, proof in by_property.items() if proof.why}
     mistake = report.note or ""
-    return Row(letter, kernel.name, status, why, mistake, round(spent, 2))
+    return Row(letter, kernel.name, status, reasons, mistake, round(spent, 2))
 
 
 # -- kernels -------------------------------------------------------------------------------------
@@ -88,10 +88,10 @@ def list_kernels() -> list[tuple[KernelUnderTest, str, str | None]]:
         path = ROOT / "docs" / "examples" / f"{name}.py"
         launch = _load(f"example_{name}", path).matmul
         right.append(KernelUnderTest(f"docs/examples/{name}.py", launch, contract))
-    for place, contract in TUTORIALS.items():
-        module, _, function = place.partition(":")
+    for target, contract in TUTORIALS.items():
+        module, _, function = target.partition(":")
         launch = getattr(import_module(f"tutorials.{module}"), function)
-        right.append(KernelUnderTest(place.replace(":", "."), launch, contract))
+        right.append(KernelUnderTest(target.replace(":", "."), launch, contract))
     wrong = [(m.kernel, m.letter, m.target) for m in (*MUTANTS, *SURVIVORS)]
     return [*wrong, *((kernel, "", None) for kernel in right)]
 
@@ -128,13 +128,13 @@ def run(examples: int, only: str, kept: Path | None, processes: int = PROCESSES)
 
     New rows are added there, one a line, so that what was interrupted goes on.
     """
-    made = {}
+    saved = {}
     if kept is not None and kept.exists():
         rows = (Row(**json.loads(line)) for line in kept.read_text(encoding="utf-8").splitlines())
-        made = {row.key: row for row in rows}
+        saved = {row.key: row for row in rows}
     keys = [f"{letter} {kernel.name}".strip() for kernel, letter, _ in list_kernels()]
-    yield from (made[key] for key in keys if key in made and only in key)
-    numbers = [i for i, key in enumerate(keys) if only in key and key not in made]
+    yield from (saved[key] for key in keys if key in saved and only in key)
+    numbers = [i for i, key in enumerate(keys) if only in key and key not in saved]
     context = multiprocessing.get_context("fork")
     with context.Pool(processes, maxtasksperchild=8) as pool:
         judged = pool.imap_unordered(_judge, [(i, examples) for i in numbers])
@@ -142,9 +142,11 @@ def run(examples: int, only: str, kept: Path | None, processes: int = PROCESSES)
             if kept is not None:
                 with kept.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(asdict(row)) + "\n")
-            said = Counter(row.status.values())
-            words = ", ".join(f"{said[x]} {x}" for x in (PROVED, REFUTED, NOT_DECIDED) if said[x])
-            line = f"{count} of {len(numbers)}: {row.key}: {words}, {row.seconds:.1f} s"
+            counts = Counter(row.status.values())
+            summary = ", ".join(
+                f"{counts[x]} {x}" for x in (PROVED, REFUTED, NOT_DECIDED) if counts[x]
+            )
+            line = f"{count} of {len(numbers)}: {row.key}: {summary}, {row.seconds:.1f} s"
             print(line, row.mistake, file=sys.stderr, flush=True)
             yield row
 
@@ -154,8 +156,8 @@ def tabulate(rows: Iterable[Row]) -> str:
     """A table with a row for each right kernel."""
     cells = []
     for row in rows:
-        said = (SHORT[row.status.get(name, "")] for name in PROVABLE)
-        cells.append([f"`{row.name}`", *said, f"{row.seconds:.2f}"])
+        statuses = (SHORT[row.status.get(name, "")] for name in PROVABLE)
+        cells.append([f"`{row.name}`", *statuses, f"{row.seconds:.2f}"])
     return make_table(("kernel", *PROVABLE, "s"), cells)
 
 
@@ -165,9 +167,9 @@ def tabulate_classes(rows: Iterable[Row]) -> str:
     for letter, group in groupby(sorted(rows, key=lambda row: row.letter), lambda r: r.letter):
         own = list(group)
         counts = [Counter(row.status.get(x, "") for row in own) for x in PROVABLE]
-        said = [f"{n[PROVED]}, {n[REFUTED]}, {n[NOT_DECIDED]}" for n in counts]
+        decisions = [f"{n[PROVED]}, {n[REFUTED]}, {n[NOT_DECIDED]}" for n in counts]
         refuted = str(sum(REFUTED in row.status.values() for row in own))
-        cells.append([f"{letter}. {CLASSES[letter]}", str(len(own)), refuted, *said])
+        cells.append([f"{letter}. {CLASSES[letter]}", str(len(own)), refuted, *decisions])
     return make_table(("class", "mutants", "refuted", *PROVABLE), cells)
 
 
@@ -182,7 +184,7 @@ def tabulate_reasons(rows: Iterable[Row]) -> str:
 
 
 def sum_up(right: list[Row], wrong: list[Row]) -> str:
-    """The counts of both tables, in words."""
+    """The counts of both tables, as text."""
     address = [row.status[x] for row in right for x in PROVABLE[:-1] if x in row.status]
     product = [row.status[PROVABLE[-1]] for row in right if PROVABLE[-1] in row.status]
     times = [row.seconds for row in right] or [0.0]

@@ -1,4 +1,4 @@
-"""Kernels in the manner of public projects, and what is said of them."""
+"""Kernels in the manner of public projects, and their reports."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def make_page(examples: int = 20, check: bool = False, out: Path | None = None) 
 
 
 def judge(style: Style, examples: int) -> Report:
-    """What a check without options says of the style's kernel, limits included."""
+    """Check the style's kernel without options, limits included; return the report."""
     return check(style.kernel(), max_examples=examples, limits=True)
 
 
@@ -95,8 +95,8 @@ def tabulate(reports: dict[Style, Report]) -> str:
         held = sum(p.status == "pass" for p in report.properties)
         ratio = max((p.ratio or 0.0 for p in report.properties), default=0.0)
         stopped = sum(limit.status == "limit" for limit in report.limits)
-        words = f"{report.verdict}, {held} of {len(report.properties)}"
-        row = [style.name, style.found_in, operands, words, f"{ratio:.2f}", str(stopped)]
+        verdict = f"{report.verdict}, {held} of {len(report.properties)}"
+        row = [style.name, style.found_in, operands, verdict, f"{ratio:.2f}", str(stopped)]
         cells.append([*row, f"{report.seconds:.1f}"])
     heads = ("style", "found in", "operands", "verdict, properties", "error/bound", "limits", "s")
     return make_table(heads, cells)
@@ -108,18 +108,18 @@ def tabulate_limits(reports: dict[Style, Report]) -> str:
     for style, report in reports.items():
         for limit in report.limits:
             if limit.status == "limit":
-                said = limit.message.replace("|", "\\|")
-                said = said if len(said) <= 110 else f"{said[:107]}..."
-                cells.append([style.name, limit.name, said, f"`{limit.option}`"])
+                message = limit.message.replace("|", "\\|")
+                message = message if len(message) <= 110 else f"{message[:107]}..."
+                cells.append([style.name, limit.name, message, f"`{limit.option}`"])
     return make_table(("style", "beyond what was promised", "what happens", "option"), cells)
 
 
 def show_wrong() -> str:
-    """A table of what is said of wrong kernels of each family."""
+    """A table of the findings on wrong kernels of each family."""
     cells = []
     for family in FAMILIES:
         for mutant in family.wrong[:WRONG]:
-            found = check(mutant.kernel, target=mutant.target).findings
-            said = found[0].message.replace("|", "\\|") if found else "missed"
-            cells.append([family.title, f"`{mutant.name}`", said])
+            findings = check(mutant.kernel, target=mutant.target).findings
+            message = findings[0].message.replace("|", "\\|") if findings else "missed"
+            cells.append([family.title, f"`{mutant.name}`", message])
     return make_table(("family", "what is wrong", "what is said"), cells)

@@ -26,25 +26,25 @@ def make_page(
     Or some --kernels "NAME NAME", or from the --markdown that a sign-off on another machine wrote.
     Exits with the code of the sign-off where that is not 0.
     """
-    said, code = (markdown.read_text(encoding="utf-8"), 0) if markdown else _sign(kernels, examples)
-    if not said:
+    text, code = (markdown.read_text(encoding="utf-8"), 0) if markdown else _sign(kernels, examples)
+    if not text:
         return code
-    return update(PAGE, fill(PAGE, {"sign-off": trim(said)}), check, out) or code
+    return update(PAGE, fill(PAGE, {"sign-off": trim(text)}), check, out) or code
 
 
 def _sign(kernels: str, examples: int) -> tuple[str, int]:
-    """What the command writes, nothing where it writes nothing, and its exit code."""
-    words = [word for name in kernels.split() for word in ("--kernel", name)]
+    """Run the command; return what it writes ("" if nothing) and its exit code."""
+    options = [word for name in kernels.split() for word in ("--kernel", name)]
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder, "sign-off.md")
-        command = [sys.executable, "-m", "gemmproof", "signoff", *words]
-        command += ["--drift", "--max-examples", str(examples), "--markdown", str(place)]
+        file = Path(folder, "sign-off.md")
+        command = [sys.executable, "-m", "gemmproof", "signoff", *options]
+        command += ["--drift", "--max-examples", str(examples), "--markdown", str(file)]
         command += ["--mutation", str(MUTATION.relative_to(ROOT))]  # named on the page
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
-        return place.read_text(encoding="utf-8") if place.is_file() else "", code
+        return file.read_text(encoding="utf-8") if file.is_file() else "", code
 
 
-def trim(said: str) -> str:
+def trim(text: str) -> str:
     """The comment without its hash, which is that of a JSON report that nobody keeps."""
-    head, _, last = said.strip().rpartition("\n")
-    return head.strip() if last.startswith("`sha256:") else said.strip()
+    head, _, last = text.strip().rpartition("\n")
+    return head.strip() if last.startswith("`sha256:") else text.strip()

@@ -1,4 +1,4 @@
-"""How many mutants the suite catches, and by what."""
+"""The number of mutants that the suite catches, and the properties that catch them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
     @property
     def caught(self) -> bool:
-        """Whether the first finding is the one that was stated."""
+        """True if the first finding is the declared one."""
         return self.found is not None and self.mutant.is_stated(self.found)
 
 
@@ -56,12 +56,14 @@ def tabulate_mutants(rows: list[Row]) -> str:
     """A table with a row for each mutant."""
     cells = []
     for row in rows:
-        f, found = row.found, ["missed", "", "", ""]
+        f, finding_cells = row.found, ["missed", "", "", ""]
         if f is not None:
-            blamed = ", ".join(word for word in (f.operand, f.axis) if word)
+            operands = ", ".join(word for word in (f.operand, f.axis) if word)
             other = "" if row.caught else " (not as stated)"
-            found = [f.property + other, f.fault, blamed, str(f.case)]
-        cells.append([row.mutant.letter, f"`{row.mutant.name}`", *found, f"{row.seconds:.2f}"])
+            finding_cells = [f.property + other, f.fault, operands, str(f.case)]
+        cells.append(
+            [row.mutant.letter, f"`{row.mutant.name}`", *finding_cells, f"{row.seconds:.2f}"]
+        )
     head = ("class", "mutant", "property", "fault", "operand, axis", "smallest case", "s")
     return make_table(head, cells)
 

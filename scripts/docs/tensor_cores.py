@@ -49,7 +49,7 @@ def unit_table() -> str:
         for facts, names in formats.items():
             key = (core.instruction, " ".join(names), *facts)
             targets.setdefault(key, []).append(target)
-    rows = [[" ".join(found), *key] for key, found in targets.items()]
+    rows = [[" ".join(gpus), *key] for key, gpus in targets.items()]
     head = ("targets", "instruction", "operands", "sum", "added at once", "kept below the largest",
             "kept from step to step", "whole numbers exact to")  # fmt: skip
     return make_table(head, rows)
@@ -66,7 +66,7 @@ def _facts(unit: Unit, emulated: str) -> tuple[str, str, str, str]:
 
 
 def found_table() -> str:
-    """What probes of launched kernels found on the recorded device."""
+    """The accumulators that probes of launched kernels found on the recorded device."""
     rows = []
     for row in json.loads(RECORDED.read_text())["kernels"]:
         fields = {k: v for k, v in row["accumulator"].items() if k != "name"}
@@ -75,27 +75,29 @@ def found_table() -> str:
     return make_table(("kernel", "operands", "found by launches", "bits as simulated"), rows)
 
 
-def bias_table(found: dict[str, list[Measure]]) -> str:
+def bias_table(biases: dict[str, list[Measure]]) -> str:
     """Bias of data of one sign against K."""
-    rows = [[name, *(f"{m.bias:+.1e}" for m in measures)] for name, measures in found.items()]
+    rows = [[name, *(f"{m.bias:+.1e}" for m in measures)] for name, measures in biases.items()]
     return make_table(("accumulator", *(f"K={K}" for K in SIZES)), rows)
 
 
 def biases() -> dict[str, list[Measure]]:
     """Measures of data of one sign for each drawn model."""
-    found = {}
+    positive = {}
     for name, model in DRAWN.items():
         some = [measure(model.dot, model.a_format, K, model) for K in SIZES]
-        found[name] = [m for measures in some for m in measures if m.data == "positive"]
-    return found
+        positive[name] = [m for measures in some for m in measures if m.data == "positive"]
+    return positive
 
 
-def draw(found: dict[str, list[Measure]]) -> None:
+def draw(biases: dict[str, list[Measure]]) -> None:
     """|bias| against K for every drawn accumulator; the legend has the order of the lines."""
     colours = ("#000000", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#E69F00", "#D55E00")
     with write_svg(PICTURE, 9, 5) as figure:
         axes = figure.subplots()
-        for (name, measures), colour, marker in zip(found.items(), colours, "osD^vPX", strict=True):
+        for (name, measures), colour, marker in zip(
+            biases.items(), colours, "osD^vPX", strict=True
+        ):
             heights = [abs(m.bias) for m in measures]
             axes.plot([m.K for m in measures], heights, color=colour, marker=marker, label=name)
         scale_axes(axes, list(SIZES))
@@ -111,8 +113,8 @@ def make_page(check: bool = False, out: Path | None = None) -> int:
     Bits and biases come from the models, the last table from
     tests/witnesses/recorded/drift_h200.json. The picture is drawn unless the page is only checked.
     """
-    found = biases()
-    tables = {"units": unit_table(), "found": found_table(), "biases": bias_table(found)}
+    measured = biases()
+    tables = {"units": unit_table(), "found": found_table(), "biases": bias_table(measured)}
     if not check:
-        draw(found)
+        draw(measured)
     return update(PAGE, fill(PAGE, tables), check, out)

@@ -21,12 +21,17 @@ def find_calls() -> dict[str, tuple[KernelUnderTest, Case]]:
 def launch_call(name: str) -> Row:
     """The bits of one call on the GPU, or why there are none: `free` or `failed`."""
     kernel, case = find_calls()[name]
-    made = predict_call(kernel, case)
-    row: Row = {"name": name, "free": made.free or made.lacks, "failed": None, "bits": None}
+    prediction = predict_call(kernel, case)
+    row: Row = {
+        "name": name,
+        "free": prediction.free or prediction.lacks,
+        "failed": None,
+        "bits": None,
+    }
     if row["free"] is not None:
         return row
     try:
-        launches = Launches(Gpu(), TARGET, made.choices, lambda event: None)
+        launches = Launches(Gpu(), TARGET, prediction.choices, lambda event: None)
         observation = observe(kernel, case, launches)
     except CaseNotRunnable as reason:
         return {**row, "failed": f"no room for {reason}"}

@@ -50,38 +50,38 @@ def launch_corpora(only: str = "", jobs: int = 8, report: Path | None = None) ->
     for mutant in (*MUTANTS, *SURVIVORS):
         tasks.append((mutant.name, "raises" if mutant.property == COMPILES else "runs"))
     if torch.cuda.is_available() and torch.cuda.get_device_capability() < (10, 0):
-        left_out = {kernel.name for kernel in RIGHT if kernel.name == "nvfp4_mm"}
-        left_out |= {mutant.name for mutant in MUTANTS if mutant.place.startswith(f"{FP4}:")}
-        print(f"left out, because this device has no such dots: {' '.join(sorted(left_out))}")
-        tasks = [task for task in tasks if task[0] not in left_out]
+        excluded = {kernel.name for kernel in RIGHT if kernel.name == "nvfp4_mm"}
+        excluded |= {mutant.name for mutant in MUTANTS if mutant.place.startswith(f"{FP4}:")}
+        print(f"left out, because this device has no such dots: {' '.join(sorted(excluded))}")
+        tasks = [task for task in tasks if task[0] not in excluded]
     chosen = [task for task in tasks if only in task[0]]
     return collect(run_each(launch, chosen, jobs), describe, report)
 
 
-def launch(name: str, stated: str) -> Row:
-    """What the properties find; `stated` of the kernel is a key of SHAPES."""
-    # by name: a process cannot send a kernel that stands in another one's place
-    corpus = (*KERNELS, *RIGHT) if stated == "right" else [m.kernel for m in (*MUTANTS, *SURVIVORS)]
+def launch(name: str, kind: str) -> Row:
+    """Return the findings of the properties on a kernel; `kind` is its key in SHAPES."""
+    # by name: a process cannot send a kernel that replaces another one
+    corpus = (*KERNELS, *RIGHT) if kind == "right" else [m.kernel for m in (*MUTANTS, *SURVIVORS)]
     kernel = next(kernel for kernel in corpus if kernel.name == name)
-    device, judged = Gpu(), []
-    for case in _list_cases(kernel, stated):
+    device, results = Gpu(), []
+    for case in _list_cases(kernel, kind):
         backend = Launches(device, None, None, lambda event: None)
-        judged.append(judge(observe(kernel, case, backend)))
-    raised = any(one.raised for one in judged)
-    found = [f"{one.case}: {f.message}" for one in judged for f in one.findings]
-    expected = not found if stated == "right" else raised == (stated == "raises")
-    return {"kernel": name, "stated": stated, "expected": expected, "found": found}
+        results.append(judge(observe(kernel, case, backend)))
+    raised = any(one.raised for one in results)
+    findings = [f"{one.case}: {f.message}" for one in results for f in one.findings]
+    expected = not findings if kind == "right" else raised == (kind == "raises")
+    return {"kernel": name, "stated": kind, "expected": expected, "found": findings}
 
 
-def _list_cases(kernel: KernelUnderTest, stated: str) -> Iterator[Case]:
+def _list_cases(kernel: KernelUnderTest, kind: str) -> Iterator[Case]:
     contract, options = kernel.contract, kernel.list_options()
-    said = [(), *(((n, word),) for n, words in options.items() for word in words[1:])]
-    for (M, N, K, a, b), fmt in product(SHAPES[stated], contract.formats):
+    argument_sets = [(), *(((n, word),) for n, words in options.items() for word in words[1:])]
+    for (M, N, K, a, b), fmt in product(SHAPES[kind], contract.formats):
         sides = {"M": M, "N": N, "K": K} | ({"batch": 2} if contract.batched else {})
         layouts = (("a", a), ("b", b))
         fitted = contract.fit(sides) or sides
         case = Case(dtype=fmt, **fitted, layouts=layouts, calls=3)
-        for arguments in said if is_admitted(case, contract) or stated != "right" else ():
+        for arguments in argument_sets if is_admitted(case, contract) or kind != "right" else ():
             yield replace(case, arguments=arguments)
 
 

@@ -1,4 +1,4 @@
-"""What the CUDA driver says of a binary that it loaded, asked by ctypes."""
+"""The facts that the CUDA driver reports of a loaded binary, read by ctypes."""
 
 from __future__ import annotations
 

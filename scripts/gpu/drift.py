@@ -74,14 +74,14 @@ def compare(module: str, name: str, fmt: str, target: str) -> Row:
         simulated[K] = simulate_product(function, fmt, target, chosen.get(K, 0))(a, b)
         return simulated[K]
 
-    made = []
+    reports = []
     for product, gpu in ((on_device, torch.cuda.get_device_name()), (on_simulator, target)):
         try:
             report = drift(product, fmt, sizes=SIZES, name=name, gpu=gpu)
         except Exception as error:
             return {**row, "error": f"{gpu}: {type(error).__name__}: {str(error)[:200]}"}
-        made.append(json.loads(report.to_json()))
-    on_gpu, predicted = made
+        reports.append(json.loads(report.to_json()))
+    on_gpu, predicted = reports
     measured = set() if name in ATOMIC else {*SIZES} & {*launched} & {*simulated}
     pairs = [(bits(launched[K]), bits(simulated[K])) for K in measured]
     equal = sum(int((x == y).sum()) for x, y in pairs)
@@ -108,8 +108,8 @@ def describe(row: Row) -> str:
     ours, theirs = row["launched"], row["simulated"]
     share = f"{row['equal']}/{row['outputs']} bits equal"
     seconds = f"{ours['seconds']:.1f} s, simulated {theirs['seconds']:.1f} s"
-    found, predicted = ours["drift"]["accumulator"], theirs["drift"]["accumulator"]
-    line = f"{head} {ours['verdict']}: {found and found['name']}; {share}; {seconds}"
-    if found == predicted:
+    launched, predicted = ours["drift"]["accumulator"], theirs["drift"]["accumulator"]
+    line = f"{head} {ours['verdict']}: {launched and launched['name']}; {share}; {seconds}"
+    if launched == predicted:
         return line
-    return f"{line}\n    launched  {found}\n    simulated {predicted}"
+    return f"{line}\n    launched  {launched}\n    simulated {predicted}"

@@ -1,4 +1,4 @@
-"""What measurements share: kernels, a process for each, rows that say where they were made."""
+"""Shared parts of the measurements: kernels, a process for each, rows with their provenance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Row = dict[str, Any]
 def run_each(
     function: Callable[..., Row], tasks: Iterable[tuple[Any, ...]], jobs: int
 ) -> Iterator[Row]:
-    """`function(*task)` for each task in a process of its own, in the order of the tasks.
+    """Yield `function(*task)` for each task in its own process, in the order of the tasks.
 
     Compilation takes most of the time, and a CUDA error breaks the process that it occurs in.
     """
@@ -41,7 +41,7 @@ def run_each(
 def run_many(
     function: Callable[..., Row], tasks: Iterable[tuple[Any, ...]], jobs: int
 ) -> Iterator[Row]:
-    """The same in few processes, for what needs none of its own."""
+    """Do the same in few processes, for tasks that need no separate process."""
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         for future in [pool.submit(function, *task) for task in tasks]:
             yield future.result()
@@ -60,7 +60,7 @@ def require_gpu(command: str) -> None:
 
 
 def place_evidence(name: str, kernel: str, format: str) -> Path | None:
-    """Where the evidence of a command lies; None where only some kernels or formats are asked."""
+    """Return the path of a command's evidence, or None if only some kernels or formats are run."""
     return None if kernel or format else ROOT / "docs" / "evidence" / f"{name}.json"
 
 
@@ -73,9 +73,9 @@ def list_tasks(
 ) -> list[tuple[str, str]]:
     """The name and a format of each registered kernel; those of one name, or in one format."""
     registered = list_kernels(command, conftest)
-    tasks = [(one.name, name) for one in registered for name in one.contract.formats]
-    wanted = (format,) if format else formats
-    chosen = [(name, fmt) for name, fmt in tasks if kernel in ("", name) and fmt in wanted]
+    tasks = [(entry.name, name) for entry in registered for name in entry.contract.formats]
+    allowed = (format,) if format else formats
+    chosen = [(name, fmt) for name, fmt in tasks if kernel in ("", name) and fmt in allowed]
     if not chosen:
         known = " ".join(dict.fromkeys(name for name, _ in tasks))
         got = f"--kernel {kernel or 'any'} --format {format or 'any'}"
@@ -90,11 +90,11 @@ def find_kernel(name: str) -> KernelUnderTest:
 
 
 def list_kernels(command: str, conftest: str = CONFTEST) -> list[KernelUnderTest]:
-    """What a conftest.py registers; ends the process with one line where it registers nothing."""
-    found = load_registered(conftest)
-    if not isinstance(found, list):
-        refuse(command, str(found), "kernels of a conftest.py")
-    return found
+    """Return the kernels that a conftest.py registers; end the process with one line if none."""
+    registered = load_registered(conftest)
+    if not isinstance(registered, list):
+        refuse(command, str(registered), "kernels of a conftest.py")
+    return registered
 
 
 def collect(
@@ -117,15 +117,15 @@ def collect(
         "python": platform.python_version(),
         "date": datetime.now(UTC).date().isoformat(),
     }
-    made: list[Row] = []
+    collected: list[Row] = []
     for row in rows:
-        made.append(row)
+        collected.append(row)
         print(describe(row), flush=True)
         if report is not None:
-            report.write_text(_format(head, made), encoding="utf-8")
-    good = sum(row["expected"] for row in made)
-    print(f"{'without a GPU' if gpu is None else gpu.name}: {good} of {len(made)} as expected")
-    return int(good < len(made))
+            report.write_text(_format(head, collected), encoding="utf-8")
+    good = sum(row["expected"] for row in collected)
+    print(f"{'without a GPU' if gpu is None else gpu.name}: {good} of {len(collected)} as expected")
+    return int(good < len(collected))
 
 
 def _format(head: Row, rows: list[Row]) -> str:

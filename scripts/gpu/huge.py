@@ -73,7 +73,7 @@ def compare_kernel(name: str, format: str) -> Row:
 def compare_problem(
     launch: Callable[..., Any], format: str, sizes: Sizes, device: torch.device
 ) -> Row:
-    """How many elements of c are the exact product, rounded once, and the first that is not."""
+    """Count the elements of c equal to the exact product, rounded once; add the first difference."""
     (M, N, K), dtype = sizes, TORCH_DTYPES[format]
     generator = torch.Generator(device).manual_seed(0)
 
@@ -90,14 +90,14 @@ def compare_problem(
     poison = torch.full((4 * M * N,), 0xFF, dtype=torch.uint8, device=device)
     del poison  # c is made in its memory
     c, ran = call(launch, a, b)
-    equal, found = compare_product(a, b, c)
+    equal, difference = compare_product(a, b, c)
     return {
         "expected": equal == M * N,
         "equal": equal,
         "outputs": M * N,
         "bytes": [x.numel() * x.element_size() for x in (a, b, c)],
         "configuration": ", ".join(map(str, ran)),
-        "found": found,
+        "found": difference,
     }
 
 
@@ -126,7 +126,7 @@ def compare_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[
     (M, K), N = a.shape, b.shape[1]
     rows = max(1, BYTES_AT_ONCE // (8 * max(K, N)))
     columns = max(1, BYTES_AT_ONCE // (8 * K))
-    equal, found = 0, ""
+    equal, difference = 0, ""
     for i in range(0, M, rows):
         left = a[i : i + rows].to(torch.float64)
         for j in range(0, N, columns):
@@ -134,12 +134,12 @@ def compare_product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[
             part = c[i : i + rows, j : j + columns]
             same = part.to(torch.float64) == exact.to(c.dtype).to(torch.float64)
             count = int(same.sum())
-            if count < same.numel() and not found:
+            if count < same.numel() and not difference:
                 m, n = (int(x) for x in (~same).nonzero()[0])
                 got, want = part[m, n].item(), exact[m, n].to(c.dtype).item()
-                found = f"c[{i + m}, {j + n}]: got {got}, expected {want}"
+                difference = f"c[{i + m}, {j + n}]: got {got}, expected {want}"
             equal += count
-    return equal, found
+    return equal, difference
 
 
 def describe(row: Row) -> str:

@@ -36,11 +36,11 @@ def judge_kernels(
 ) -> int:
     """Judge every registered kernel in each of its formats, launches on the GPU included.
 
-    Each kernel and format is judged in a worker of its own, over --examples cases, of which up to
-    24 are launched three times: one that crashes or hangs is a finding, and the others go on.
-    Writes docs/evidence/lane.json where every kernel is judged, else only what --report FILE says;
+    Each kernel and format is judged in a separate worker, over --examples cases, of which up to 24
+    are launched three times: one that crashes or hangs is a finding, and the others go on. Writes
+    docs/evidence/lane.json where every kernel is judged, else only what --report FILE says;
     --conftest FILE registers other kernels, such as tests/corpora/registered.py those that are
-    retold from public projects, whose evidence is docs/evidence/lane-styles.json. Exits with 1
+    modelled on public projects, whose evidence is docs/evidence/lane-styles.json. Exits with 1
     where a property does not hold or could not be judged.
     """
     require_gpu("lane")
@@ -52,7 +52,7 @@ def judge_kernels(
 
 
 def judge_one(name: str, format: str, conftest: str, examples: int, seed: int) -> Row:
-    """What became of one kernel in one format."""
+    """Return the outcome of one kernel in one format."""
     counts = {"cases": 0, "launched": 0, "launches": 0, "outputs": 0, "equal": 0}
 
     def listen(event: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ def judge_one(name: str, format: str, conftest: str, examples: int, seed: int) -
     results = [p for p in report.properties if p.backend == CUDA]
     simulated = [p for p in report.properties if p.backend != CUDA]
     not_held = [p.name for p in results if p.status != "pass"]
-    # where a division or a function is the device's own there are no bits to compare
+    # a division or function that is specific to the device has no bits to compare
     is_open = not report.findings and not_held == [PREDICTED] and counts["launches"] > 0
     is_open = is_open and f"{PREDICTED} not run" not in (report.note or "")
     return {

@@ -60,8 +60,10 @@ def compare(name: str, fmt: str) -> Row:
     for shape, kind, dtype in itertools.product((*SHAPES, *ALIGNED), kinds, OUTPUTS[fmt]):
         config = next(configs)
         try:
-            one = nullcontext() if config is None else patch.object(tuned, "configs", [config])
-            with _with_one_by_pointers(), one:
+            config_patch = (
+                nullcontext() if config is None else patch.object(tuned, "configs", [config])
+            )
+            with _with_one_by_pointers(), config_patch:
                 same, size, finding = compare_launch(wrapper, model, fmt, kind, shape, dtype)
         except triton.runtime.errors.OutOfResources:
             if config is None:
@@ -88,7 +90,7 @@ def _with_one_by_pointers() -> Any:
 
 
 def _list_configs(module: ModuleType, fmt: str) -> list[triton.Config | None]:
-    """The configurations that the kernel's tuner tries on a format; None where it has no tuner."""
+    """Return the configurations that a kernel's tuner tries on a format; [None] without a tuner."""
     if not hasattr(module, "CONFIGS"):
         return [None]
     if not hasattr(module, "keep_fitting"):

@@ -56,7 +56,7 @@ def compare_premises(
     if set not in ("", *SETS) or target not in ("", *TARGETS):
         refuse("premises", f"--set {set} --target {target}", f"{' '.join(SETS)}; {TARGETS}")
     sets = [set] if set else SETS
-    names = [(one, name) for one in sets for name in _kernels(one) if kernel in ("", name)]
+    names = [(key, name) for key in sets for name in _kernels(key) if kernel in ("", name)]
     targets = (target,) if target else TARGETS
     tasks = [(*named, gpu) for named in names for gpu in targets]
     own = ROOT / "docs" / "evidence" / "premises.json"
@@ -78,40 +78,40 @@ def compare_premises(
 def _kernels(set: str) -> dict[str, KernelUnderTest]:
     """The kernels of a set, by name."""
     if set == "conftest":
-        found = list_kernels("premises", CONFTEST)
+        kernels = list_kernels("premises", CONFTEST)
     elif set == "families":
-        found = list(import_module("families.table").RIGHT)
+        kernels = list(import_module("families.table").RIGHT)
     elif set == "no_false_alarm":
-        found = list(import_module("no_false_alarm.table").KERNELS)
+        kernels = list(import_module("no_false_alarm.table").KERNELS)
     else:
         contract = import_module("wide").wide(layouts="contiguous")
-        found = []
+        kernels = []
         for module, function in TUTORIALS:
             launch = getattr(import_module(f"tutorials.{module}"), function)
-            found.append(KernelUnderTest(f"{module}:{function}", launch, contract))
-    return {one.name: one for one in found if not one.device_only}
+            kernels.append(KernelUnderTest(f"{module}:{function}", launch, contract))
+    return {kernel.name: kernel for kernel in kernels if not kernel.device_only}
 
 
 def compare(set: str, name: str, target: str) -> Row:
-    """What became of the predictions of one kernel for one target, over all of its formats."""
+    """Return the outcome of the predictions of one kernel for one target, over all its formats."""
     kernel = _kernels(set)[name]
     premises = AssumptionCheck(lambda event: None, SECONDS, every=True)
     refused: Counter[str] = Counter()
     for dtype in kernel.contract.formats:
         _note_launches(kernel, dtype, target, premises, refused)
     premises.check_noted()
-    found = premises.conclude()
-    assert found is not None
-    told = found.to_dict()
-    del told["seconds"]
+    check = premises.conclude()
+    assert check is not None
+    facts = check.to_dict()
+    del facts["seconds"]
     return {
         "set": set,
         "kernel": name,
         "formats": list(kernel.contract.formats),
-        "expected": found.is_kept,
-        **told,
+        "expected": check.is_kept,
+        **facts,
         "target": target,
-        "not_known": found.not_known,
+        "not_known": check.not_known,
         "not_simulated": dict(refused),
     }
 
@@ -123,7 +123,7 @@ def _note_launches(
     premises: AssumptionCheck,
     refused: Counter[str],
 ) -> None:
-    """Take in the launches of each configuration on whole tiles, and of the first on odd sizes."""
+    """Record the launches of each configuration on whole tiles, and of the first on odd sizes."""
     sides = [x for x in (_admit(kernel, WHOLE), _admit(kernel, ODD)) if x is not None]
     for position, sizes in enumerate(sides):
         config, configs = 0, 1
@@ -138,16 +138,18 @@ def _note_launches(
             config += 1
 
 
-def _admit(kernel: KernelUnderTest, wanted: dict[str, int]) -> dict[str, int] | None:
-    """The sizes that a contract admits, at most those wanted where it can be; None for none."""
+def _admit(kernel: KernelUnderTest, largest: dict[str, int]) -> dict[str, int] | None:
+    """Return sizes that a contract admits, at most `largest` if possible, or None if there are
+    none.
+    """
     contract = kernel.contract
     axes = ("M", "N", "K", "batch") if contract.batched else ("M", "N", "K")
-    found = {}
+    admitted = {}
     for axis in axes:
         sizes = contract.sizes(axis)
-        below = (n for n in range(wanted[axis], 0, -1) if n in sizes)
-        found[axis] = next(below, sizes.low)
-    return found if contract.admits(found) else None
+        below = (n for n in range(largest[axis], 0, -1) if n in sizes)
+        admitted[axis] = next(below, sizes.low)
+    return admitted if contract.admits(admitted) else None
 
 
 def describe(row: Row) -> str:
@@ -165,9 +167,9 @@ def table(rows: list[Row]) -> Iterator[str]:
     heads = ("launches", "dots", "agreed", "not known", "contradicted", "failed")
     yield " | ".join(("target ", *heads))
     for target in dict.fromkeys(row["target"] for row in rows):
-        mine = [row for row in rows if row["target"] == target]
-        counts = [sum(row[key] for row in mine) for key in ("launches", "dots", "agreed")]
-        counts += [sum(row[key] for row in mine) for key in ("not_known", "differ")]
-        counts.append(sum(len(row["failed"]) for row in mine))
+        selected = [row for row in rows if row["target"] == target]
+        counts = [sum(row[key] for row in selected) for key in ("launches", "dots", "agreed")]
+        counts += [sum(row[key] for row in selected) for key in ("not_known", "differ")]
+        counts.append(sum(len(row["failed"]) for row in selected))
         cells = (f"{n:{len(head)}}" for n, head in zip(counts, heads, strict=True))
         yield " | ".join((f"{target:7}", *cells))

@@ -65,8 +65,8 @@ def record_calls(out: Path, jobs: int = 8) -> int:
     """Record a call of each registered kernel in each of its formats on the GPU.
 
     Writes the raw bits of every result to OUT (.npz) and prints which differ from those of
-    tests/witnesses/recorded/kernels-h200.npz, where they are known. Calls whose bits are the
-    device's own are left out. Exits with 0 when none differs or fails, 1 otherwise.
+    tests/witnesses/recorded/kernels-h200.npz, where they are known. Calls whose bits are
+    device-specific are excluded. Exits with 0 when none differs or fails, 1 otherwise.
     """
     require_gpu("kernels")
     tasks = [(name,) for name in find_calls()]
@@ -90,11 +90,11 @@ def _record(
     out: Path, known: dict[str, Array], names: Iterable[str], launch_one: Callable[[str], Array]
 ) -> int:
     """Write the inputs that are `known`, and the bits of every output as this GPU gives them."""
-    made = {name: bits for name, bits in known.items() if name.startswith("in|")}
+    outputs = {name: bits for name, bits in known.items() if name.startswith("in|")}
     different = failed = total = 0
     for name in names:
         try:
-            made[name] = bits = launch_one(name)
+            outputs[name] = bits = launch_one(name)
         except Exception as error:  # one that does not compile must not hide the others
             failed += 1
             print(f"{name}: {type(error).__name__}: {str(error)[:160]}")
@@ -103,7 +103,7 @@ def _record(
         if count:
             print(f"{name}: {count} of {bits.size} outputs differ")
         different, total = different + count, total + bits.size
-    np.savez_compressed(out, **made)  # type: ignore[arg-type]
+    np.savez_compressed(out, **outputs)  # type: ignore[arg-type]
     print(f"{different} of {total} outputs differ from the recorded ones; {failed} launches failed")
     return int(different + failed > 0)
 

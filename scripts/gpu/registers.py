@@ -1,4 +1,4 @@
-"""What is read from cubins, beside what the CUDA driver says of them once they are loaded."""
+"""Facts read from cubins, compared with those that the CUDA driver reports after loading them."""
 
 from __future__ import annotations
 
@@ -56,13 +56,14 @@ DOTS = {
 def compare_registers(
     kernel: str = "", format: str = "", jobs: int = 8, report: Path | None = None
 ) -> int:
-    """Compare the facts of cubins that `gemmproof lowering` reads with what the driver reports.
+    """Compare the facts of cubins that `gemmproof lowering` reads with those of the driver.
 
     Every registered kernel in fp16 and fp8, and a few dots that spill, are compiled as `lowering`
-    compiles them; the driver loads each binary and says its registers, local bytes, static and
-    dynamic shared memory, and threads. Kernels are then called on this GPU, and what Triton is told
-    of the functions that it loads is compared as well. Writes docs/evidence/registers.json where
-    every kernel is compared, else only what --report FILE says. Exits with 1 where a fact differs.
+    compiles them; the driver loads each binary and reports its registers, local bytes, static and
+    dynamic shared memory, and threads. Kernels are then called on this GPU, and the facts that
+    Triton receives for the functions it loads are compared as well. Writes
+    docs/evidence/registers.json where every kernel is compared, else only what --report FILE says.
+    Exits with 1 where a fact differs.
     """
     require_gpu("registers")
     major, minor = torch.cuda.get_device_capability()
@@ -77,7 +78,7 @@ def compare_registers(
 
 
 def compare(name: str, format: str, gpu: str, driver: CudaDriver | None = None) -> Row:
-    """The launches of one kernel, or of a dot without a format: what is read and what is said."""
+    """Compare the launches of one kernel, or of a dot without a format: facts read and reported."""
     row: Row = {"kernel": name, "format": format, "expected": False}
     try:
         return row | _compare(name, format, gpu, driver)
@@ -91,16 +92,16 @@ def _compare(name: str, format: str, gpu: str, driver: CudaDriver | None) -> Row
     if format:
         kernel = next(x for x in list_kernels("registers") if x.name == name)
         case = make_case(Request("lowering", name, gpu=gpu, plan=PLAN), kernel, format)
-        made = join_launches(capture_case(kernel, case, gpu, every=False))
+        launches = join_launches(capture_case(kernel, case, gpu, every=False))
     else:
-        with capture_launches(gpu) as made:
+        with capture_launches(gpu) as launches:
             launch_dot(DOTS[name])
     driver = driver or CudaDriver()
     read, binaries = [], set()
-    for launch in made:
-        told, cubin = read_launch(launch)
-        said = driver.load(cubin, told["name"], told["dynamic_shared"])
-        read.append(compare_facts(told, said, driver))
+    for launch in launches:
+        facts, cubin = read_launch(launch)
+        reported = driver.load(cubin, facts["name"], facts["dynamic_shared"])
+        read.append(compare_facts(facts, reported, driver))
         binaries.add(hash_of(cubin))
     launched = launch_kernel(kernel, case, binaries) if kernel and case else {"functions": []}
     known = {(x["registers"][0], x["local"][0]) for x in read}
@@ -110,12 +111,12 @@ def _compare(name: str, format: str, gpu: str, driver: CudaDriver | None) -> Row
 
 
 def read_launch(launch: CapturedLaunch) -> tuple[dict[str, Any], bytes]:
-    """What `lowering` reads of a launch, by the driver's words, and its binary."""
-    with tempfile.TemporaryDirectory() as room:
-        made = compile_launch(launch, Path(room))
-    needs = tell(made)["resources"]
-    told = {
-        "name": made.metadata.name,
+    """Return what `lowering` reads of a launch, under the driver's names, and its binary."""
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = compile_launch(launch, Path(folder))
+    needs = tell(compiled)["resources"]
+    facts = {
+        "name": compiled.metadata.name,
         "registers": needs.registers,
         "local": needs.stack,
         "static_shared": needs.static_shared,
@@ -124,37 +125,37 @@ def read_launch(launch: CapturedLaunch) -> tuple[dict[str, Any], bytes]:
         "shared_limit": needs.shared_limit,
         "spills": needs.spills,
     }
-    return told, made.asm["cubin"]
+    return facts, compiled.asm["cubin"]
 
 
-def compare_facts(told: dict[str, Any], said: dict[str, int], driver: CudaDriver) -> Row:
-    """Each fact as [read, said], and the names of those that differ.
+def compare_facts(facts: dict[str, Any], reported: dict[str, int], driver: CudaDriver) -> Row:
+    """Each fact as [read, reported], and the names of those that differ.
 
-    Of static shared memory the driver may leave out what the system itself keeps of a block, and
-    of threads it says the most that a launch may have.
+    The static shared memory that the driver reports may exclude the part that the system keeps of a
+    block; the threads are the most that a launch may have.
     """
-    said = {**said, "shared_limit": driver.shared_limit}
-    pairs = {name: [told[name], value] for name, value in said.items()}
+    reported = {**reported, "shared_limit": driver.shared_limit}
+    pairs = {name: [facts[name], value] for name, value in reported.items()}
     differs = [name for name, (ours, theirs) in pairs.items() if ours != theirs]
-    left_out = told["static_shared"] - said["static_shared"]
+    excluded = facts["static_shared"] - reported["static_shared"]
     agrees = {
-        "static_shared": left_out == driver.shared_reserved,
-        "max_threads": said["max_threads"] > told["max_threads"],
+        "static_shared": excluded == driver.shared_reserved,
+        "max_threads": reported["max_threads"] > facts["max_threads"],
     }
     differs = [name for name in differs if not agrees.get(name)]
-    return {"name": told["name"], **pairs, "spills": told["spills"], "differs": differs}
+    return {"name": facts["name"], **pairs, "spills": facts["spills"], "differs": differs}
 
 
 def launch_kernel(kernel: KernelUnderTest, case: Case, binaries: set[str]) -> Row:
-    """What Triton is told of the functions of a real call, and how many are the very binaries."""
+    """Return Triton's facts on the functions of a real call, and the count of identical binaries."""
     DeviceRequest.device = True
     loaded: list[Any] = []
     compile_, device = JITFunction._do_compile, torch.device("cuda")
 
     def keep(self: Any, *args: Any, **kwargs: Any) -> Any:
-        made = compile_(self, *args, **kwargs)
-        loaded.append(made)
-        return made
+        compiled = compile_(self, *args, **kwargs)
+        loaded.append(compiled)
+        return compiled
 
     try:
         tensors = {name: place(x, device) for name, x in tensors_of(case, kernel).items()}
@@ -162,17 +163,17 @@ def launch_kernel(kernel: KernelUnderTest, case: Case, binaries: set[str]) -> Ro
             kernel.call(case, tensors)
         torch.cuda.synchronize()
     except Exception as error:  # of the machine or of the kernel: the binaries were compared
-        words = " ".join(str(error).split())[:200]
-        return {"functions": [], "error": f"{type(error).__name__}: {words}"}
+        text = " ".join(str(error).split())[:200]
+        return {"functions": [], "error": f"{type(error).__name__}: {text}"}
     functions = []
-    for one in loaded:
-        one._init_handles()
+    for function in loaded:
+        function._init_handles()
         # Triton counts spills in words of four bytes
         functions.append(
-            {"name": one.name, "registers": one.n_regs, "local": 4 * one.n_spills,
-             "max_threads": one.n_max_threads}
+            {"name": function.name, "registers": function.n_regs, "local": 4 * function.n_spills,
+             "max_threads": function.n_max_threads}
         )  # fmt: skip
-    same = sum(hash_of(one.asm["cubin"]) in binaries for one in loaded)
+    same = sum(hash_of(function.asm["cubin"]) in binaries for function in loaded)
     return {"functions": functions, "same_binaries": same}
 
 
@@ -184,9 +185,9 @@ def hash_of(cubin: bytes) -> str:
 def describe(row: Row) -> str:
     """A line for the kernel, and one for each launch that differs."""
     read, ran = row["launches"], row["launched"]
-    told = ", ".join(f"{x['registers'][0]} registers, {x['local'][0]} B local" for x in read)
+    facts = ", ".join(f"{x['registers'][0]} registers, {x['local'][0]} B local" for x in read)
     called = f"; called: {ran.get('same_binaries')} of {len(ran['functions'])} the same binary"
-    line = f"{'ok ' if row['expected'] else 'BAD'} {row['kernel']} {row['format']}: {told}"
+    line = f"{'ok ' if row['expected'] else 'BAD'} {row['kernel']} {row['format']}: {facts}"
     line += called if ran["functions"] else f"; {ran['error']}" if "error" in ran else ""
     wrong = [
         f"{x['name']} {name}: got {x[name][0]}, the driver says {x[name][1]}"

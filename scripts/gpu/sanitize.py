@@ -79,68 +79,68 @@ def check_kernels(
 def find_program() -> str | None:
     """compute-sanitizer's path: on PATH, in CUDA's folder, or in one that pip installed."""
     cuda = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
-    places = [Path(root) / part for root in filter(None, cuda) for part in ("bin", PROGRAM)]
-    places += Path(torch.__file__).parents[1].glob(f"nvidia/**/{PROGRAM}")
-    found = (shutil.which(PROGRAM, path=str(p if p.is_dir() else p.parent)) for p in places)
-    return shutil.which(PROGRAM) or next(filter(None, found), None)
+    paths = [Path(root) / part for root in filter(None, cuda) for part in ("bin", PROGRAM)]
+    paths += Path(torch.__file__).parents[1].glob(f"nvidia/**/{PROGRAM}")
+    programs = (shutil.which(PROGRAM, path=str(p if p.is_dir() else p.parent)) for p in paths)
+    return shutil.which(PROGRAM) or next(filter(None, programs), None)
 
 
 def check(program: str, tool: str, name: str, format: str) -> Row:
-    """What a tool says of one kernel in one format."""
+    """Run a tool on one kernel in one format; return its answer as a row."""
     began = time.perf_counter()
     command = [sys.executable, str(ROOT / "scripts" / "measure.py"), "calls"]
     command += ["--kernel", name, "--format", format]
     watched = [program, "--tool", tool, "--print-limit", str(SHOWN), *command]
-    # each tensor an allocation of its own: torch's blocks hide what is beside a tensor
+    # a separate allocation for each tensor: torch's blocks hide accesses next to a tensor
     env = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     try:
         done = subprocess.run(watched, env=env, capture_output=True, text=True, timeout=SECONDS)
-        said = f"{done.stdout}\n{done.stderr}"
+        output = f"{done.stdout}\n{done.stderr}"
     except subprocess.TimeoutExpired:
-        said = f"no end after {SECONDS} s"
+        output = f"no end after {SECONDS} s"
     return {
         "kernel": name,
         "format": format,
         "tool": tool,
-        **read_answer(said),
+        **read_answer(output),
         "seconds": round(time.perf_counter() - began, 1),
     }
 
 
-def read_answer(said: str) -> Row:
-    """How many calls were made and what the tool's summary says; what it found, if anything.
+def read_answer(output: str) -> Row:
+    """Return the number of calls, the tool's summary, and its findings, if any.
 
-    Races of Triton's own dispatch are expected: warps that wait read what to do where others wrote
+    Races of Triton's own dispatch are expected: waiting warps read their task where others wrote
     it, each between barriers of all warps, which racecheck does not follow from one to another.
     """
-    called, summary = CALLED.search(said), SUMMARY.search(said)
+    called, summary = CALLED.search(output), SUMMARY.search(output)
     calls = int(called[1]) if called else 0
     is_clean = summary is not None and CLEAN.fullmatch(summary[1].strip()) is not None
-    told = PLACE.findall(said) or said.strip().splitlines()[-4:]
+    lines = PLACE.findall(output) or output.strip().splitlines()[-4:]
     return {
-        "expected": calls > 0 and (is_clean or (summary is not None and _is_dispatch(told))),
+        "expected": calls > 0 and (is_clean or (summary is not None and _is_dispatch(lines))),
         "calls": calls,
         "summary": summary[1].strip() if summary else "none",
-        "found": [] if is_clean and calls > 0 else [line[:200] for line in told[:8]],
+        "found": [] if is_clean and calls > 0 else [line[:200] for line in lines[:8]],
     }
 
 
-def _is_dispatch(told: list[str]) -> bool:
-    """Whether all that is told are accesses at lines at which kernels have none of their own."""
-    heads = sum("Race reported" in line for line in told)
-    known = [line for line in told if "Race reported" in line or line.startswith("and ")]
-    found = [ACCESS.search(line) for line in known]
-    frame = [line for line in told if line == "COMPUTE-SANITIZER" or SUMMED.match(line)]
+def _is_dispatch(lines: list[str]) -> bool:
+    """Return whether all reported accesses are at lines where a kernel has no access itself."""
+    heads = sum("Race reported" in line for line in lines)
+    races = [line for line in lines if "Race reported" in line or line.startswith("and ")]
+    accesses = [ACCESS.search(line) for line in races]
+    frame = [line for line in lines if line == "COMPUTE-SANITIZER" or SUMMED.match(line)]
     return (
         0 < heads < SHOWN
-        and len(told) == len(known) + len(frame)  # nothing else is told
+        and len(lines) == len(races) + len(frame)  # no other lines
         and f"RACECHECK SUMMARY: {heads} hazard" in frame[-1]
-        and all(x is not None and _is_at_dispatch(x[1], int(x[2])) for x in found)
+        and all(x is not None and _is_at_dispatch(x[1], int(x[2])) for x in accesses)
     )
 
 
 def _is_at_dispatch(file: str, number: int) -> bool:
-    """Whether a line of a kernel's file is one of Triton's dispatch."""
+    """Return whether a line of a kernel's file belongs to Triton's dispatch."""
     paths = [path for path in (ROOT / "kernels").rglob("*.py") if path.name == Path(file).name]
     lines = [path.read_text(encoding="utf-8").splitlines()[number - 1 :][:1] for path in paths]
     return bool(lines) and all(x and DISPATCH.match(x[0]) for x in lines)
@@ -161,17 +161,18 @@ def call_kernel(kernel: str = "", format: str = "fp16") -> int:
     It is what runs under compute-sanitizer.
     """
     require_gpu("calls")
-    found, count = find_kernel(kernel), 0
+    registered, count = find_kernel(kernel), 0
     with multiprocessors(SMS):
-        for case in list_cases(found, format):
+        for case in list_cases(registered, format):
             tensors = {
-                name: place(x, torch.device("cuda")) for name, x in tensors_of(case, found).items()
+                name: place(x, torch.device("cuda"))
+                for name, x in tensors_of(case, registered).items()
             }
             index, among = 0, 1
             while index < among:
                 with force(index) as ran:
                     try:
-                        found.call(case, tensors)
+                        registered.call(case, tensors)
                         count += 1
                     except CaseNotRunnable:  # as its tuner does
                         pass
@@ -183,20 +184,22 @@ def call_kernel(kernel: str = "", format: str = "fp16") -> int:
 
 
 def list_cases(kernel: KernelUnderTest, format: str) -> Iterator[Case]:
-    """The shapes that the contract admits; those for the copy engine by rows and by columns.
+    """Yield the shapes that the contract admits; those for the copy engine by rows and by columns.
 
-    Further operands are as usual where a and b are; with the other layouts, as the n-th of their
-    options that is laid out by rows or columns, is left out or is a value.
+    Further operands are as usual where a and b are; with the other layouts, each takes the n-th of
+    its options that is a layout by rows or columns, an omitted operand or a value.
     """
     options = {
-        name: [x for x in said if x in (ROW, *SIDES, NONE) or name in kernel.choices]
-        for name, said in kernel.list_options().items()
+        name: [x for x in values if x in (ROW, *SIDES, NONE) or name in kernel.choices]
+        for name, values in kernel.list_options().items()
     }
     batch = 2 if kernel.contract.batched else None
     shapes = [*((s, (ROW, ROW), 0) for s in ODD)]
     shapes += [(s, sides, i) for s in EVEN for i, sides in enumerate(product(SIDES, repeat=2))]
     for (M, N, K), sides, i in shapes:
-        arguments = tuple((name, said[i % len(said)]) for name, said in options.items() if said)
+        arguments = tuple(
+            (name, values[i % len(values)]) for name, values in options.items() if values
+        )
         layouts = tuple(zip("ab", sides, strict=True))
         case = Case(M, N, K, format, batch=batch, layouts=layouts, arguments=arguments)
         if is_admitted(case, kernel.contract):

@@ -74,11 +74,11 @@ def check(row: Check, examples: int) -> Row:
             done = subprocess.run(
                 command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=SECONDS
             )
-            code, said = done.returncode, f"{done.stdout}\n{done.stderr}".strip()
+            code, output = done.returncode, f"{done.stdout}\n{done.stderr}".strip()
         except subprocess.TimeoutExpired:
-            code, said = None, f"no end after {SECONDS} s"
+            code, output = None, f"no end after {SECONDS} s"
         report = json.loads(file.read_text()) if file.exists() else {}
-    found = [(f["property"], f["fault"]) for f in report.get("findings", [])]
+    faults = [(f["property"], f["fault"]) for f in report.get("findings", [])]
     launched = {
         p["name"]: p["examples"] if p["status"] != "not run" else "-"
         for p in report.get("properties", [])
@@ -87,7 +87,7 @@ def check(row: Check, examples: int) -> Row:
     if row.finding is None:
         expected = code == 0 and launched.get("equals_prediction", "-") != "-"
     else:
-        expected = code == 1 and (row.finding, row.fault) in found
+        expected = code == 1 and (row.finding, row.fault) in faults
     if row.target == NEVER_LAUNCHED:
         expected = expected and set(launched.values()) <= {"-"}
     return {
@@ -101,7 +101,7 @@ def check(row: Check, examples: int) -> Row:
         "note": report.get("note"),
         "versions": report.get("versions", {}),
         "seconds": round(time.monotonic() - began, 1),
-        "said": said[-1500:],
+        "said": output[-1500:],
     }
 
 

@@ -21,7 +21,7 @@ NOTICED, MISSED, NEVER_CALLED, GONE = "noticed", "missed", "never called", "gone
 
 
 class Calls:
-    """Which tests call which functions, as calls.py recorded it."""
+    """The functions that each test calls, as recorded by calls.py."""
 
     def __init__(self, folder: Path) -> None:
         self.seconds: dict[str, float] = {}
@@ -104,7 +104,7 @@ def _attempt(copy: Path, fault: Fault, tests: list[str]) -> str:
     listed = copy / "tests.txt"
     listed.write_text("\n".join(tests))
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--full", "--timeout", "120"]
-    # compiled files are told apart by seconds and size, which a fault need not change
+    # Python identifies compiled files by seconds and size, which a fault need not change
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(copy / "src")}
     process = subprocess.Popen(
         [*command, "-p", "no:cacheprovider", f"@{listed}"], cwd=copy, env=environment,

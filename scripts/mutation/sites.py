@@ -41,7 +41,7 @@ class Fault:
 
 
 class Span(NamedTuple):
-    """Where a fault is planted: the characters of the file that are replaced."""
+    """The characters of a file that a fault replaces."""
 
     start: int
     end: int

@@ -38,7 +38,7 @@ _NEEDED = (
 
 
 def record_subject(subject: Subject, cases: int = CASES) -> dict[str, Any]:
-    """Return what gemmproof says of a subject, as plain data."""
+    """Return the verdict of gemmproof on a subject, as plain data."""
     if isinstance(subject, CommandSubject):
         return _run_command(subject)
     return _check_kernel(subject, cases)
@@ -60,7 +60,7 @@ def describe_report(report: Mapping[str, Any]) -> dict[str, Any]:
 
     # addresses of operands are others in each run: they decide which paths have cases, and how many
     by_address = any("address of" in path for path in report["unvisited"])
-    said = {
+    record = {
         "exit": EXIT[report["verdict"]],
         "note": _clean(report["note"] or ""),
         "properties": dict(_describe_property(x, not by_address) for x in report["properties"]),
@@ -69,12 +69,12 @@ def describe_report(report: Mapping[str, Any]) -> dict[str, Any]:
         "limits": {x["name"]: _describe_limit(x) for x in report["limits"]},
         "unvisited": [] if by_address else sorted(map(_clean, report["unvisited"])),
     }
-    return {name: x for name, x in said.items() if x not in ("", [], {})}
+    return {name: x for name, x in record.items() if x not in ("", [], {})}
 
 
 def _describe_property(result: Mapping[str, Any], with_cases: bool) -> tuple[str, dict[str, Any]]:
     proof = result["proof"] or {}
-    said = {
+    record = {
         "status": result["status"],
         "cases": result["examples"] if with_cases else "",
         "proof": proof.get("status", ""),
@@ -82,11 +82,11 @@ def _describe_property(result: Mapping[str, Any], with_cases: bool) -> tuple[str
         "cut": proof.get("cut", ""),
     }
     backend = "" if result["backend"] == "simulator" else f" on {result['backend']}"
-    return f"{result['name']}{backend}", {name: x for name, x in said.items() if x != ""}
+    return f"{result['name']}{backend}", {name: x for name, x in record.items() if x != ""}
 
 
 def _describe_finding(finding: Mapping[str, Any]) -> dict[str, Any]:
-    said = {
+    record = {
         "property": finding["property"],
         "fault": finding["fault"],
         "operand": finding["operand"],
@@ -96,14 +96,14 @@ def _describe_finding(finding: Mapping[str, Any]) -> dict[str, Any]:
         "case": _describe_case(finding["case"]),
         "text": _clean(finding["message"].splitlines()[0]),
     }
-    return {name: x for name, x in said.items() if x is not None}
+    return {name: x for name, x in record.items() if x is not None}
 
 
 def _describe_limit(limit: Mapping[str, Any]) -> dict[str, Any]:
     case = None if limit["case"] is None else _describe_case(limit["case"])
-    said = {"status": limit["status"], "case": case, "text": _clean(limit["message"])}
-    said["proof"] = limit["proof"]
-    return {name: x for name, x in said.items() if x not in (None, "")}
+    record = {"status": limit["status"], "case": case, "text": _clean(limit["message"])}
+    record["proof"] = limit["proof"]
+    return {name: x for name, x in record.items() if x not in (None, "")}
 
 
 def _describe_case(case: Mapping[str, Any]) -> str:
@@ -112,21 +112,21 @@ def _describe_case(case: Mapping[str, Any]) -> str:
 
 # -- commands ------------------------------------------------------------------------------------
 def _run_command(subject: CommandSubject) -> dict[str, Any]:
-    words = [sys.executable, "-P", "-m", "gemmproof", *subject.words, "--quiet"]
+    argv = [sys.executable, "-P", "-m", "gemmproof", *subject.words, "--quiet"]
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     env = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(words, cwd=EXAMPLES, env=env, capture_output=True, text=True, check=False)
-    said: dict[str, Any] = {"exit": done.returncode}
+    done = subprocess.run(argv, cwd=EXAMPLES, env=env, capture_output=True, text=True, check=False)
+    record: dict[str, Any] = {"exit": done.returncode}
     if subject.output == "json" and done.stdout.startswith(("{", "[")):
-        # what is printed beside it says the same in words
-        return {**said, "answer": _describe_document(json.loads(done.stdout))}
-    said["lines"] = _clean(done.stdout).splitlines()
-    said["errors"] = _clean(done.stderr).splitlines()
-    return {name: x for name, x in said.items() if x != []}
+        # the text printed along with it repeats the answer
+        return {**record, "answer": _describe_document(json.loads(done.stdout))}
+    record["lines"] = _clean(done.stdout).splitlines()
+    record["errors"] = _clean(done.stderr).splitlines()
+    return {name: x for name, x in record.items() if x != []}
 
 
 def _describe_document(data: Any) -> Any:
-    """Return a JSON answer without what is left out; reports in it are described as reports."""
+    """Return a JSON answer without excluded fields; reports in it are described as reports."""
     if isinstance(data, dict):
         if {"verdict", "properties", "findings", "limits"} <= set(data):
             return describe_report(data)

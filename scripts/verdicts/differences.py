@@ -1,4 +1,4 @@
-"""What differs between two records, a line for each difference."""
+"""The differences between two records, a line for each."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _compare(where: str, old: Any, new: Any) -> Iterator[str]:
         old, new = _label_items(old), _label_items(new)
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*old, *(x for x in new if x not in old)]:
-            place = f"{where}: {name}"
+            path = f"{where}: {name}"
             if name not in new:
-                yield f"{place}: got nothing, expected {_show(old[name])}"
+                yield f"{path}: got nothing, expected {_show(old[name])}"
             elif name not in old:
-                yield f"{place}: got {_show(new[name])}, expected nothing"
+                yield f"{path}: got {_show(new[name])}, expected nothing"
             else:
-                yield from _compare(place, old[name], new[name])
+                yield from _compare(path, old[name], new[name])
         if old == new and [*old] != [*new]:
             yield f"{where}: got the order {', '.join(new)}, expected {', '.join(old)}"
         return

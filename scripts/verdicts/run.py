@@ -1,4 +1,4 @@
-"""Records of subjects, each made in a process of its own that is forked of one that is warm."""
+"""Records of subjects, each made in its own process, forked from one that is warm."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _JOBS = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "CI_PROJEC
 
 def settle_environment() -> None:
     """Start this process again with an environment that changes no verdict, if it has another."""
-    wanted = {name: x for name, x in os.environ.items() if name not in _JOBS} | ENVIRONMENT
-    if dict(os.environ) != wanted:
-        os.execve(sys.executable, [*sys.orig_argv], wanted)
+    environment = {name: x for name, x in os.environ.items() if name not in _JOBS} | ENVIRONMENT
+    if dict(os.environ) != environment:
+        os.execve(sys.executable, [*sys.orig_argv], environment)
 
 
 @dataclass(slots=True)
@@ -48,9 +48,9 @@ def record_all(
     processes: int,
     report: Callable[[str, float], None] = lambda key, seconds: None,
 ) -> dict[str, Any]:
-    """Return what is recorded of each subject, by key, in the order of the subjects.
+    """Return the record of each subject, by key, in the order of the subjects.
 
-    `report` is told of each that is done, with the CPU seconds that it took.
+    `report` is called for each finished subject, with the CPU seconds that it took.
     """
     done = dict(_iter_records(subjects, make, processes, report))
     return {subject.key: done[subject.key] for subject in subjects}
@@ -95,11 +95,11 @@ def _start(subject: Subject, make: Callable[[Subject], dict[str, Any]]) -> _Chil
         for stream in (0, 1, 2):
             os.dup2(nothing, stream)
         try:
-            said = make(subject)
+            record = make(subject)
         except BaseException as error:
-            said = {"raised": f"{type(error).__name__}: {error}"}
+            record = {"raised": f"{type(error).__name__}: {error}"}
         with os.fdopen(write, "wb") as file:
-            file.write(json.dumps(said).encode())
+            file.write(json.dumps(record).encode())
         status = 0
     finally:
         os._exit(status)

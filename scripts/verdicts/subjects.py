@@ -1,4 +1,4 @@
-"""What the record is of: every kernel of the corpora, and a selection of commands."""
+"""The subjects of the record: every kernel of the corpora, and a selection of commands."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ Subject = KernelSubject | CommandSubject
 
 def list_subjects() -> list[Subject]:
     """Return every subject in one order, each key once."""
-    found: dict[str, Subject] = {}
-    for one in (*_iter_kernels(), *_iter_commands()):
-        if one.key in found:
-            raise ValueError(f"{one.key}: got two subjects of that name, expected one")
-        found[one.key] = one
-    return list(found.values())
+    subjects: dict[str, Subject] = {}
+    for subject in (*_iter_kernels(), *_iter_commands()):
+        if subject.key in subjects:
+            raise ValueError(f"{subject.key}: got two subjects of that name, expected one")
+        subjects[subject.key] = subject
+    return list(subjects.values())
 
 
 def pick_subset(keys: Iterable[str], count: int = SUBSET) -> set[str]:
@@ -85,7 +85,7 @@ def _iter_kernels() -> Iterator[KernelSubject]:
 def _iter_tutorials() -> Iterator[KernelSubject]:
     dense = wide(layouts="contiguous")
     bf16 = wide(formats=("bf16",), layouts="contiguous")
-    for place, contract, name in (
+    for target, contract, name in (
         ("masked_everywhere:matmul", bf16, "bf16"),
         ("masked_everywhere:matmul", dense, "dense"),
         ("cast_on_store:matmul", bf16, "bf16"),
@@ -93,9 +93,9 @@ def _iter_tutorials() -> Iterator[KernelSubject]:
         ("step_by_step:persistent", dense, "dense"),
         ("any_layout:matmul", dense, "dense"),
     ):
-        module, _, function = place.partition(":")
+        module, _, function = target.partition(":")
         launch = getattr(import_module(f"tutorials.{module}"), function)
-        yield KernelSubject(f"tutorials/{place}:{name}", KernelUnderTest(place, launch, contract))
+        yield KernelSubject(f"tutorials/{target}:{name}", KernelUnderTest(target, launch, contract))
 
 
 def _iter_examples() -> Iterator[KernelSubject]:
@@ -174,8 +174,8 @@ _WITH_JSON = ("check", "explain", "lowering", "signoff")
 
 
 def _iter_commands() -> Iterator[CommandSubject]:
-    for key, words in _COMMANDS.items():
+    for key, arguments in _COMMANDS.items():
         command = key.partition("/")[0]
         output = "json" if command in _WITH_JSON else "text"
         more = ("--json", "-") if output == "json" else ()
-        yield CommandSubject(f"commands/{key}", (command, *words, *more), output)
+        yield CommandSubject(f"commands/{key}", (command, *arguments, *more), output)

@@ -36,19 +36,19 @@ number = 3
 NO_ROOM = "got '/dev/full' (No space left on device), expected a file that can be written"
 
 
-def refuse(words: list[str], capsys, answer: str | None = "") -> str:
+def refuse(argv: list[str], capsys, answer: str | None = "") -> str:
     """Run a command that must refuse in one line on stderr; return the line.
 
     Nothing else is printed, unless `answer` is None.
     """
     try:
-        code = main(words)
+        code = main(argv)
     except SystemExit as end:
         code = end.code
     out, err = capsys.readouterr()
     assert (code, err.count("\n")) == (EXIT["error"], 1), err
     assert answer is None or out == answer
-    assert err.startswith(f"gemmproof {words[0]}: "), err
+    assert err.startswith(f"gemmproof {argv[0]}: "), err
     return err
 
 

@@ -26,21 +26,21 @@ def check(
     expected = kernel.contract.reasons
     listener({"event": "properties", "claims": claims, "expected": expected})
     listener({"event": "start", "examples": max_examples})
-    found = []
+    findings = []
     fmt = kernel.contract.formats[0]
     for drawn in [*first, *(case or Case(i, 9, 9, fmt) for i in range(max_examples))]:
         listener({"event": "case", "case": drawn.to_json()})
         if kernel.launch(drawn, None) is True:
-            found.append(Finding(*WRONG, case=drawn))
-            listener({"event": "finding", "finding": found[-1].to_dict()})
+            findings.append(Finding(*WRONG, case=drawn))
+            listener({"event": "finding", "finding": findings[-1].to_dict()})
         listener({"event": "judged", "examples": ["stays_in_bounds"], "ratios": {}, **ON})
-    wrong = {finding.property for finding in found}
+    wrong = {finding.property for finding in findings}
     held = tuple(
         PropertyResult(p.name, p.claim, "fail" if p.name in wrong else "pass", max_examples)
         for p in PROPERTIES
     )
-    verdict = "fail" if found else "pass"
-    report = Report(SCHEMA, kernel.name, verdict, held, tuple(found[:1]), 0.0, {})
+    verdict = "fail" if findings else "pass"
+    report = Report(SCHEMA, kernel.name, verdict, held, tuple(findings[:1]), 0.0, {})
     if not launch:
         return report
     from gemmproof.backends.cuda import launch_cases
@@ -49,9 +49,9 @@ def check(
 
 
 def holding(kernel, **options):
-    """An engine that holds 128 MiB of its own before it begins."""
-    held = bytearray(128 << 20)
-    return check(kernel, **options) if held else None
+    """An engine that allocates 128 MiB before it begins."""
+    block = bytearray(128 << 20)
+    return check(kernel, **options) if block else None
 
 
 def starving(kernel, **options):

@@ -24,9 +24,9 @@ def right(a, b):
 
 
 def fake_run(wrong=lambda a, b, config: [], configs=1, tiles=TILES, name=lambda a: "k"):
-    """A runner that launches nothing and finds the faults that `wrong(a, b, config)` states.
+    """A runner that launches nothing and reports the faults that `wrong(a, b, config)` returns.
 
-    `name(a)` is the kernel that the wrapper is said to launch.
+    `name(a)` is the name of the kernel that the wrapper pretends to launch.
     """
 
     def run(function, *tensors, config=0, **options):

@@ -1,7 +1,7 @@
-"""A process in which kernels are decorated for Triton's interpreter, and what they access there.
+"""A process in which kernels are decorated for Triton's interpreter, and their accesses there.
 
-The interpreter must be chosen before a kernel is decorated, so it has a process of its own. As a
-program this file answers pickled calls on stdin.
+The interpreter must be chosen before a kernel is decorated, so it runs in a separate process. Run
+as a program, this file answers pickled calls on stdin.
 """
 
 from __future__ import annotations

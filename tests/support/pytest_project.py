@@ -41,8 +41,8 @@ def run_pytest(
         "PATH": "/usr/bin",
         "COLUMNS": str(columns),
     }
-    words = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider", "--rootdir", str(folder))
-    status, out = run_module("pytest", *words, *options, cwd=folder, env=env)
+    plugin_options = ("-p", "gemmproof.plugin", "-p", "no:cacheprovider", "--rootdir", str(folder))
+    status, out = run_module("pytest", *plugin_options, *options, cwd=folder, env=env)
     print(out)  # shown if the test fails
     return status, out
 

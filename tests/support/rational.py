@@ -74,12 +74,12 @@ def map_rows(rule, dtype, *args):
     return np.array([(rule(*row) - info.min) % 2**info.bits + info.min for row in rows], dtype)
 
 
-def same_bits(got, wanted):
+def same_bits(got, expected):
     """Bitwise equality, so that NaN payloads and signs of zeros count; a list has got's dtype."""
-    wanted = wanted if isinstance(wanted, np.ndarray) else np.array(wanted, got.dtype)
-    assert got.dtype == wanted.dtype
+    expected = expected if isinstance(expected, np.ndarray) else np.array(expected, got.dtype)
+    assert got.dtype == expected.dtype
     np.testing.assert_array_equal(
-        got.view(f"u{got.itemsize}"), np.ascontiguousarray(wanted).view(f"u{got.itemsize}")
+        got.view(f"u{got.itemsize}"), np.ascontiguousarray(expected).view(f"u{got.itemsize}")
     )
 
 

@@ -330,5 +330,5 @@ WRAPPERS = {
 
 
 def multiply(case, a, b):
-    """What the wrapper of a case returns: c, then its workspaces."""
+    """Return the result of the wrapper of a case: c, then its workspaces."""
     return WRAPPERS[case.kernel](a, b, case)

@@ -87,9 +87,9 @@ def expression(text, parameters="x, y", **names):
     file = f"<expression {text} {names}>"
     source = f"def evaluate({parameters}):\n    return {text}\n"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    found = {"tl": tl, **{name: tl.constexpr(value) for name, value in names.items()}}
-    exec(compile(source, file, "exec"), found)
-    return triton.jit(found["evaluate"])
+    namespace = {"tl": tl, **{name: tl.constexpr(value) for name, value in names.items()}}
+    exec(compile(source, file, "exec"), namespace)
+    return triton.jit(namespace["evaluate"])
 
 
 @triton.jit
@@ -140,8 +140,8 @@ def round_once(x, dtype, saturate):
     top = values[-1]
     beyond = 2 * top - values[-2]  # the next value if the exponent went on
     table = np.concatenate([[-beyond], values, [beyond]])
-    place = np.clip(np.searchsorted(table, x, side="right") - 1, 0, len(table) - 2)
-    low, high = table[place], table[place + 1]
+    index = np.clip(np.searchsorted(table, x, side="right") - 1, 0, len(table) - 2)
+    low, high = table[index], table[index + 1]
     middle = (low + high) / 2
     low_even = _even(low, dtype, top)
     up = (x > middle) | ((x == middle) & ~low_even)
@@ -154,7 +154,7 @@ def round_once(x, dtype, saturate):
 
 
 def _even(x, dtype, top):
-    """Whether the last bit of the value's encoding is 0; one step above the largest it flips."""
+    """True if the last bit of the value's encoding is 0; one step above the largest it flips."""
     inside = np.where(np.abs(x) > top, 0.0, x).astype(np.float32).astype(NUMPY[dtype.name])
     even = (inside.view(f"u{inside.itemsize}") & 1) == 0
     last = np.array([top], np.float32).astype(NUMPY[dtype.name])
@@ -172,9 +172,9 @@ def same(got, expected):
 def cast(x, source, target, **how):
     """The lanes of the array x cast inside a kernel."""
     t = torch.from_numpy(x.view(f"u{x.itemsize}").copy()).view(TORCH_OF[source])
-    words = "".join(f", {word}={word.upper()}" for word in how)
+    arguments = "".join(f", {word}={word.upper()}" for word in how)
     names = {word.upper(): value for word, value in how.items()}
-    return compute(f"x.to(TARGET{words})", t, t, target, TARGET=target, **names)
+    return compute(f"x.to(TARGET{arguments})", t, t, target, TARGET=target, **names)
 
 
 def launcher(kernel, grid, *args, shape=(64,), dtype=torch.int32, make=torch.zeros, **how):
@@ -189,7 +189,7 @@ def launcher(kernel, grid, *args, shape=(64,), dtype=torch.int32, make=torch.zer
 
 
 def result_of(kernel, grid, *args, tensors=(), **how):
-    """What a faultless launch leaves in its output, as numpy."""
+    """Return the output of a faultless launch, as numpy."""
     seen = run(launcher(kernel, grid, *args, **how), *tensors)
     assert seen.faults == []
     return seen.result.numpy()

@@ -63,9 +63,9 @@ def kernel(
 def line(function, text):
     """The only line of a kernel that holds `text`."""
     lines, first = inspect.getsourcelines(getattr(function, "fn", function))
-    found = [first + i for i, x in enumerate(lines) if text in x]
-    assert len(found) == 1, text
-    return found[0]
+    numbers = [first + i for i, x in enumerate(lines) if text in x]
+    assert len(numbers) == 1, text
+    return numbers[0]
 
 
 def into(a, b, c, A="MK", B="KN", C="MN", S=16, ONTO=False):
@@ -103,6 +103,6 @@ def faults_of(wrapper, layout="row", **how):
 
 def the(seen, kind, operand=None):
     """The only fault of a kind (and operand)."""
-    found = [f for f in seen.faults if f.kind == kind and operand in (None, f.operand)]
-    assert len(found) == 1, seen.faults
-    return found[0]
+    matches = [f for f in seen.faults if f.kind == kind and operand in (None, f.operand)]
+    assert len(matches) == 1, seen.faults
+    return matches[0]

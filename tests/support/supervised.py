@@ -85,7 +85,7 @@ def wrecks(a, b):
 
 @pytest.fixture(name="way", params=first_of_each(["forked", "spawned"]))
 def each_way(request):
-    """How workers come into being: each by itself, or from a process that has imported torch."""
+    """The ways to start a worker: spawned, or forked from a process that has imported torch."""
     return request.param
 
 

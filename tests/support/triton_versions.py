@@ -1,8 +1,8 @@
-"""What the supported versions of Triton do differently, as far as tests depend on it.
+"""The differences between the supported versions of Triton that tests depend on.
 
 A test that holds for some of them only is marked with the name of a difference,
-`@pytest.mark.triton("block_pointers")`, and deselected elsewhere; a table leaves its row out, or
-an expected value follows `holds("block_pointers")`. No test compares versions by itself.
+`@pytest.mark.triton("block_pointers")`, and deselected elsewhere; a table omits its row, or an
+expected value follows `holds("block_pointers")`. No test compares versions itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Version = tuple[int, int]
 
 @dataclass(frozen=True)
 class Difference:
-    """What a library does from version `first` to version `last`, in one sentence.
+    """The behaviour of a library from version `first` to version `last`, in one sentence.
 
     Versions before `first` do it too with a numpy before `numpy`.
     """

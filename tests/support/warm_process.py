@@ -1,8 +1,8 @@
 """`python -m ...` in a fork of one process that has torch and Triton imported.
 
-What it runs has arguments, a folder, an environment, streams and an end of its own, as a process
-that was executed. Its workers are forked from a server that is shared too. Importing takes longer
-than what most tests are about; those that are about what is imported execute a process.
+The fork has the arguments, folder, environment, streams and end of a process that was executed. Its
+workers are forked from a server that is shared too. Importing takes longer than the subject of most
+tests; tests of imports execute a process.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MODULES = ("torch", "triton", "gemmproof.reference.simulator", "pytest")
 MESSAGE = 1 << 18
 
 
-def run_module(module: str, *words: str, cwd: Path, env: Mapping[str, str]) -> tuple[int, str]:
-    """Run `python -m module words`; return its exit status and all that it printed."""
+def run_module(module: str, *arguments: str, cwd: Path, env: Mapping[str, str]) -> tuple[int, str]:
+    """Run `python -m module arguments`; return its exit status and all that it printed."""
     server = _start()
-    request = json.dumps([module, words, str(cwd), dict(env)]).encode()
+    request = json.dumps([module, arguments, str(cwd), dict(env)]).encode()
     with tempfile.TemporaryFile() as output:
         try:
             socket.send_fds(server, [request], [output.fileno()])
@@ -44,10 +44,12 @@ def run_module(module: str, *words: str, cwd: Path, env: Mapping[str, str]) -> t
         return status, output.read().decode(errors="replace")
 
 
-def execute_module(module: str, *words: str, cwd: Path, env: Mapping[str, str]) -> tuple[int, str]:
+def execute_module(
+    module: str, *arguments: str, cwd: Path, env: Mapping[str, str]
+) -> tuple[int, str]:
     """Do the same in a process that has nothing imported."""
     done = subprocess.run(
-        [sys.executable, "-m", module, *words],
+        [sys.executable, "-m", module, *arguments],
         cwd=cwd,
         env=env,
         stdout=subprocess.PIPE,
@@ -116,7 +118,7 @@ def _serve(line: socket.socket) -> None:
     os._exit(0)
 
 
-def _become(module: str, words: list[str], cwd: str, env: dict[str, str]) -> None:
+def _become(module: str, arguments: list[str], cwd: str, env: dict[str, str]) -> None:
     """Have the folder, the environment, the arguments and the import path of a new process."""
     before = os.environ["PYTHONPATH"].split(os.pathsep)
     os.chdir(cwd)
@@ -126,8 +128,8 @@ def _become(module: str, words: list[str], cwd: str, env: dict[str, str]) -> Non
     entries = [os.path.abspath(entry) for entry in path.split(os.pathsep)] if path else []
     others = [entry for entry in sys.path if entry not in before]
     sys.path[:] = dict.fromkeys([cwd, *entries, *others])
-    sys.argv[:] = [module, *words]
-    tempfile.tempdir = None  # asked again, for TMPDIR may be another
+    sys.argv[:] = [module, *arguments]
+    tempfile.tempdir = None  # looked up again: TMPDIR may differ
     atexit.register(gc.unfreeze)  # what is frozen at the end Triton 3.9 prints as leaks
 
 

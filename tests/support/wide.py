@@ -7,8 +7,8 @@ from typing import Any
 from gemmproof.properties.contract import Contract
 
 
-def wide(formats: tuple[str, ...] = ("fp16",), **words: Any) -> Contract:
-    """A contract of any size, layout and offset, but for the words that are given."""
+def wide(formats: tuple[str, ...] = ("fp16",), **fields: Any) -> Contract:
+    """A contract of any size, layout and offset, except for the given fields."""
     sides = dict.fromkeys(("M", "N", "K", "batch"), "0..")
-    layouts = words.setdefault("layouts", "any")
-    return Contract(formats, **{**sides, "huge": layouts == "any", **words})
+    layouts = fields.setdefault("layouts", "any")
+    return Contract(formats, **{**sides, "huge": layouts == "any", **fields})

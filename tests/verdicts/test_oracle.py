@@ -1,4 +1,4 @@
-"""The record of all verdicts: what it says of a change, and that today's verdicts are in it."""
+"""The record of all verdicts: the reported differences, and the verdicts of the current code."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_record_of_another_schema_is_one_line(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "mutants.json: got Expecting property name"),
         ("[]", f"mutants.json: got no schema, expected {files.SCHEMA}"),
@@ -121,12 +121,12 @@ def test_a_record_of_another_schema_is_one_line(tmp_path, capsys):
         (None, "got no file of a record"),
     ],
 )
-def test_what_is_no_record_is_one_line(tmp_path, capsys, text, said):
+def test_what_is_no_record_is_one_line(tmp_path, capsys, text, message):
     if text is not None:
         (tmp_path / "mutants.json").write_text(text)
     assert oracle.compare(tmp_path, tmp_path) == 1
     (line,) = capsys.readouterr().out.splitlines()
-    assert said in line
+    assert message in line
     assert line.startswith(str(tmp_path))
 
 
@@ -152,19 +152,19 @@ def test_what_depends_on_addresses_is_left_out(unvisited, recorded):
     searched = {"name": "fits", "status": "pass", "examples": 12, "proof": None}
     properties = [{**searched, "backend": "simulator"}]
     report = {"verdict": "pass", "note": "", **parts, "properties": properties}
-    said = describe_report({**report, "unvisited": unvisited})
-    assert said.get("unvisited") == recorded
-    assert ("cases" in said["properties"]["fits"]) == (recorded is not None)
+    record = describe_report({**report, "unvisited": unvisited})
+    assert record.get("unvisited") == recorded
+    assert ("cases" in record["properties"]["fits"]) == (recorded is not None)
 
 
 def test_the_last_digits_of_a_sum_are_left_out():
-    found = {"status": "limit", "case": None, "proof": "", "name": "fp32"}
+    limit = {"status": "limit", "case": None, "proof": "", "name": "fp32"}
     texts = [f"got 14.5, expected {n}, 2 of 4 wrong" for n in SUMS]
     parts = dict.fromkeys(("properties", "findings", "expected", "unvisited"), ())
     head = {"verdict": "pass", "note": "", **parts}
-    said = [describe_report({**head, "limits": [{**found, "message": text}]}) for text in texts]
-    assert said[0] == said[1]
-    assert said[0]["limits"]["fp32"]["text"] == "got 14.5, expected 14.90539667, 2 of 4 wrong"
+    reports = [describe_report({**head, "limits": [{**limit, "message": text}]}) for text in texts]
+    assert reports[0] == reports[1]
+    assert reports[0]["limits"]["fp32"]["text"] == "got 14.5, expected 14.90539667, 2 of 4 wrong"
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,8 @@ def _make(subject):
 
 
 def test_a_subject_that_ends_its_process_costs_no_other():
-    made = record_all([Named("dies"), Named("raises"), Named("holds")], _make, 2)
-    assert list(made.items()) == [
+    records = record_all([Named("dies"), Named("raises"), Named("holds")], _make, 2)
+    assert list(records.items()) == [
         ("dies", {"died": "SIGKILL"}),
         ("raises", {"raised": "ValueError: no such kernel"}),
         ("holds", {"exit": 0}),
@@ -192,8 +192,8 @@ def test_a_subject_that_ends_its_process_costs_no_other():
 
 
 # -- what gemmproof says today -------------------------------------------------------------------
-def _run(*words):
-    command = [sys.executable, "-P", str(SCRIPT), *map(str, words)]
+def _run(*arguments):
+    command = [sys.executable, "-P", str(SCRIPT), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.splitlines()
 
@@ -219,7 +219,7 @@ AS_RECORDED = (
 @pytest.mark.parametrize("key", AS_RECORDED)
 def test_a_kernel_is_judged_as_recorded(key, record):
     """Findings, cases, proofs and limits of one right kernel and two wrong ones, to the letter."""
-    subject = next(one for one in list_subjects() if one.key == key)
+    subject = next(entry for entry in list_subjects() if entry.key == key)
     assert list(iter_differences({key: record[key]}, {key: record_subject(subject)}, {key})) == []
 
 
@@ -240,7 +240,7 @@ def test_sixty_kernels_are_judged_as_recorded():
 @pytest.mark.triton("record")
 @pytest.mark.timeout(3600)
 def test_a_busy_machine_changes_no_verdict():
-    """Of a kernel whose proofs, searches or limits end because their budgets are spent."""
+    """A kernel whose proofs, searches or limits end because their budgets are spent."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         assert _run("compare", "--only", SPENDS_ITS_BUDGETS) == (0, [])
