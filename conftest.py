@@ -38,7 +38,7 @@ def pytest_gemm_kernels():
     for name, few in (("matmul_tma", slice(2)), ("matmul_tma_others", slice(2, None))):
         own = replace(contract, formats=contract.formats[few])
         plain.append(KernelUnderTest(name, kernels.matmul_tma, own, mirror=MIRRORS["matmul_tma"]))
-    # what the copy engine addresses: all else is matmul_tma's, which is judged by itself
+    # sizes that the copy engine addresses: all others are matmul_tma's, which is judged separately
     half = Contract(
         formats=("fp16", "bf16"), N=multiple_of(8), K=multiple_of(8), layouts=("row", "column")
     )
@@ -59,7 +59,7 @@ def pytest_gemm_kernels():
 
 
 def _state_grouped_gemm(contract):
-    """For each format: that of b is stated as an operand."""
+    """For each format: that of b is declared as an operand."""
     from gemmproof import KernelUnderTest, OneOf, Operand, kernels
     from gemmproof.reference.mirrors import CALL_MIRRORS
 
@@ -83,8 +83,8 @@ def _state_grouped_gemm(contract):
             "offsets": Operand("int32", "groups + 1", draw_offsets, layouts="any"),
         }
         own = replace(contract, formats=(fmt,))
-        words = {"operands": operands, "spec": multiply, "mirror": CALL_MIRRORS["grouped_gemm"]}
-        yield KernelUnderTest(f"grouped_gemm_{fmt}", call, own, **words)
+        options = {"operands": operands, "spec": multiply, "mirror": CALL_MIRRORS["grouped_gemm"]}
+        yield KernelUnderTest(f"grouped_gemm_{fmt}", call, own, **options)
 
 
 def _state_fused():
@@ -138,7 +138,7 @@ def _state_fused():
     single = replace(whole, formats=("fp32",))
     described, updated = Contract(("bf16",), **tiled), Contract(("fp16",), **any_sizes)
     # some ways of calling it have contracts of their own, each of few enough ways for a proof
-    stated = (
+    forms = (
         ("", launch, whole, of_all, _finish),
         ("_fp32", launch, single, operands("any", **some), _finish),
         ("_tiled", launch, described, operands("contiguous", **every), _finish),
@@ -147,7 +147,7 @@ def _state_fused():
     )
     return [
         KernelUnderTest(f"matmul_fused{name}", call, contract, operands=given, spec=spec)
-        for name, call, contract, given, spec in stated
+        for name, call, contract, given, spec in forms
     ]
 
 
@@ -176,7 +176,7 @@ def _state_weight_only():
 
     contract = Contract(("fp16", "bf16"), M="0..", N="0..", K="0..", layouts="any", huge=True)
     bytes_ = Operand("int8", ("K", "N"), layouts="any")
-    words = Operand("int16", ("(K + 127) // 128 * 32", "N"), layouts="any")
+    packed = Operand("int16", ("(K + 127) // 128 * 32", "N"), layouts="any")
     # group 0 stands for none: a quotient by 0 is 0, so there is one row
     rows = "(K + group - 1) // group + 1 - group // group"
     scales = {
@@ -212,7 +212,7 @@ def _state_weight_only():
             spec=spec,
             mirror=CALL_MIRRORS[wrapper.__name__],
         )
-        for wrapper, b, spec in ((kernels.matmul_w8, bytes_, w8), (kernels.matmul_w4, words, w4))
+        for wrapper, b, spec in ((kernels.matmul_w8, bytes_, w8), (kernels.matmul_w4, packed, w4))
     ]
 
 
@@ -297,9 +297,9 @@ def _state_block_scaled(contract):
     for fmt in ("fp8e4m3", "fp8e5m2"):
         own = replace(contract, formats=(fmt,))
         described = replace(own, layouts="contiguous", huge=False, where=where)
-        words = {"operands": operands, "spec": spec, "mirror": mirror}
-        yield KernelUnderTest(f"matmul_block_scaled_{fmt}", matmul_block_scaled, own, **words)
-        words = {"operands": {**operands, "b": Operand(fmt, ("N", "K"))}, "spec": spec_described}
-        words["mirror"] = partial(mirror, b_is_given_t=True)
+        options = {"operands": operands, "spec": spec, "mirror": mirror}
+        yield KernelUnderTest(f"matmul_block_scaled_{fmt}", matmul_block_scaled, own, **options)
+        options = {"operands": {**operands, "b": Operand(fmt, ("N", "K"))}, "spec": spec_described}
+        options["mirror"] = partial(mirror, b_is_given_t=True)
         name = f"matmul_block_scaled_described_{fmt}"
-        yield KernelUnderTest(name, call_described, described, **words)
+        yield KernelUnderTest(name, call_described, described, **options)

@@ -1,4 +1,4 @@
-"""What the wrappers share: configurations, checks of arguments, and the launch."""
+"""Shared parts of the wrappers: configurations, checks of arguments, and the launch."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ TILES = (
 
 
 def time_config(launch: Callable[[], Any], quantiles: Any) -> Any:
-    """Milliseconds of a configuration by a captured graph, as a tuner wants them.
+    """Return the milliseconds of a configuration by a captured graph, as a tuner expects.
 
     From Python a launch takes longer than a small product, and all would be alike. What was queued
-    before may still read c, which is timed on a stream of its own.
+    before may still read c, which is timed on a separate stream.
     """
     torch.cuda.synchronize()
     return triton.testing.do_bench_cudagraph(launch, rep=TUNED_MS, quantiles=quantiles)
@@ -210,7 +210,7 @@ def shared_memory(device: torch.device) -> int:
 
 
 def _find_facts(device: torch.device) -> Any:
-    """What torch knows of `device`, of the current GPU for the CPU; None if there is none."""
+    """Return torch's properties of `device`, for the CPU of the current GPU; None without one."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device)
     try:

@@ -64,7 +64,7 @@ def check_out(
 
 
 def _overlaps_itself(x: torch.Tensor) -> bool:
-    """Whether two elements share an address; of three axes that interleave, taken to be so.
+    """Return whether two elements share an address; assumed for three axes that interleave.
 
     An axis whose stride passes the extent of those of smaller strides is out of the question.
     i stride0 = j stride1 has the smallest solution (stride1 / g, stride0 / g), g the gcd.
@@ -82,7 +82,7 @@ def _overlaps_itself(x: torch.Tensor) -> bool:
 
 
 def may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two views may share a byte; exact for blocks of one parent."""
+    """Return whether two views may share a byte; exact for blocks of one parent."""
     if x.numel() == 0 or y.numel() == 0:
         return False
     low_x, low_y = x.data_ptr(), y.data_ptr()

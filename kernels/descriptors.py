@@ -1,4 +1,4 @@
-"""What Hopper's copy engine (TMA) asks of matrices, and descriptors of what it can address."""
+"""Requirements of Hopper's copy engine (TMA) on matrices, and descriptors of suitable ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_ENGINE = "expected a GPU with a copy engine and 227 KB of shared memory"
 
 
 def has_engine(device: torch.device) -> bool:
-    """Whether a device has the copy engine, and room for what it fetches: consumer cards have not.
+    """Return whether a device has the copy engine and enough memory: consumer cards have not.
 
     The engine is there from compute capability 9.0 on.
     """
@@ -25,16 +25,16 @@ def has_engine(device: torch.device) -> bool:
         return True
     facts = torch.cuda.get_device_properties(device)
     # a field that torch for AMD's GPUs does not have
-    room = getattr(facts, "shared_memory_per_block_optin", 0)
-    return facts.major >= 9 and room >= SHARED_MEMORY
+    limit = getattr(facts, "shared_memory_per_block_optin", 0)
+    return facts.major >= 9 and limit >= SHARED_MEMORY
 
 
 def find_layouts(x: torch.Tensor, is_stored: bool = False) -> tuple[bool, bool]:
-    """Whether a descriptor can be of a matrix, and whether of its transpose; so of a batch of them.
+    """Return whether a descriptor can address a matrix, and its transpose; likewise for batches.
 
-    The rows of what is described are dense, and begin every so many times 16 bytes; where they are
-    stored and what is behind them is not to be written, they end so too. No "and" joins the
-    conditions: for who follows the sizes, each would be a decision of its own.
+    The rows of a described matrix are dense, and begin at multiples of 16 bytes; if they are stored
+    and the memory behind them must not be written, they end so too. No "and" joins the conditions:
+    for a tracer of sizes, each would be a separate decision.
     """
     size, (*batch, rows, columns) = x.element_size(), x.stride()
     is_aligned = x.data_ptr() % ALIGNMENT == 0
@@ -55,11 +55,11 @@ def find_layouts(x: torch.Tensor, is_stored: bool = False) -> tuple[bool, bool]:
 def find_product(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, has_spare_rows: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool, bool] | None:
-    """What to compute by descriptors: (a, b, c), or (b^T, a^T, c^T) where c has dense columns.
+    """Return the operands for descriptors: (a, b, c), or (b^T, a^T, c^T) if c has dense columns.
 
-    With it, whether its first and its second are to be described by their transposes. None where
-    descriptors cannot address a, b or c, and for an empty K. So for batches of them.
-    has_spare_rows: what is between the rows of c may be overwritten.
+    With them, whether the first and the second are described by their transposes. None if
+    descriptors cannot address a, b or c, and for an empty K. Likewise for batches of them.
+    has_spare_rows: the memory between the rows of c may be overwritten.
     """
     (a_rows, a_columns), (b_rows, b_columns) = map(find_layouts, (a, b))
     c_rows, c_columns = find_layouts(c, is_stored=not has_spare_rows)
@@ -95,8 +95,8 @@ def find_product_or_warn(
 
 
 def explain(a: torch.Tensor, expected: str = "", **others: torch.Tensor) -> str:
-    """Why there are no descriptors of a and of others, in one line; `expected` instead of what is
-    usual."""
+    """Explain in one line why there are no descriptors of a and of others; `expected` replaces the
+    usual text."""
     if not has_engine(a.device):
         return f"got {torch.cuda.get_device_name(a.device)}, {NO_ENGINE}"
     if a.shape[-1] == 0:
@@ -108,9 +108,9 @@ def explain(a: torch.Tensor, expected: str = "", **others: torch.Tensor) -> str:
 
 
 def describe_layout(name: str, x: torch.Tensor) -> str:
-    """What decides whether a descriptor can be of a matrix."""
-    place = f"at {x.data_ptr() % ALIGNMENT} modulo {ALIGNMENT} bytes"
-    return f"{name} {tuple(x.shape)} with strides {tuple(x.stride())} {place}"
+    """Describe the layout that decides whether a descriptor can address a matrix."""
+    address = f"at {x.data_ptr() % ALIGNMENT} modulo {ALIGNMENT} bytes"
+    return f"{name} {tuple(x.shape)} with strides {tuple(x.stride())} {address}"
 
 
 def describe(

@@ -100,7 +100,7 @@ def choose_kernel(
     out: torch.Tensor | None = None,
     input_precision: str = "ieee",
 ) -> KernelChoice:
-    """What `gemm` launches for these arguments, and why; nothing is launched."""
+    """Return the kernel that `gemm` launches for these arguments, and why; launch nothing."""
     dtype = check_product("choose_kernel", a, b, out_dtype, out, input_precision)
     # without memory: only its strides matter
     c = torch.empty(a.shape[0], b.shape[1], dtype=dtype, device="meta") if out is None else out

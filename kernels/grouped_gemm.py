@@ -1,4 +1,4 @@
-"""Products of groups of rows, each with a matrix of its own, in one launch: mixture of experts."""
+"""Products of groups of rows, each with its own matrix, in one launch: mixture of experts."""
 
 # mypy: allow-incomplete-defs, allow-untyped-defs
 # The compiler types a kernel's arguments at each launch.
@@ -242,8 +242,8 @@ def grouped_gemm(
             )  # fmt: skip
         else:
             of_b = "columns" if a.element_size() == 1 else "rows or columns"
-            wanted = f"dense rows of a and {of_b} of b, each after a multiple of {ALIGNMENT} bytes"
-            why = explain(a, wanted, b=b)
+            layout = f"dense rows of a and {of_b} of b, each after a multiple of {ALIGNMENT} bytes"
+            why = explain(a, layout, b=b)
             warnings.warn(f"grouped_gemm: {why}; pointers are used", stacklevel=2)
             grouped_gemm_kernel[programs](
                 a, b, c, offsets, G, N, K, *a.stride(), *b.stride(), *c.stride(),
@@ -253,7 +253,7 @@ def grouped_gemm(
 
 
 def _check_offsets(offsets: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
-    """What can be told of the offsets without reading them."""
+    """Check the offsets as far as possible without reading them."""
     if not isinstance(offsets, torch.Tensor) or offsets.dtype != torch.int32:
         got = getattr(offsets, "dtype", type(offsets).__name__)
         raise TypeError(f"grouped_gemm: got offsets of {got}, expected torch.int32")

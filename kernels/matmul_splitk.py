@@ -150,7 +150,7 @@ def launch_splitk(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_preci
     BLOCK_M = next((m for m in BLOCKS_M if m >= M), BLOCKS_M[-1])
     BLOCK_K = 256 // max(2, a.element_size())  # 8 bits have no use for more
     stage = (BLOCK_M + BLOCK_N) * BLOCK_K * a.element_size()
-    room = shared_memory(a.device) - BLOCK_M * BLOCK_N * 4  # where the sums are turned
+    limit = shared_memory(a.device) - BLOCK_M * BLOCK_N * 4  # where the sums are turned
     tiles = triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)
     steps = triton.cdiv(K, BLOCK_K)
     share = max(STEPS, triton.cdiv(steps, max(1, num_sms(a.device) // tiles)))
@@ -168,14 +168,14 @@ def launch_splitk(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_preci
             PROMOTE=a.dtype in FP8,
             OVERLAPS=overlaps,
             num_warps=NUM_WARPS,
-            num_stages=max(2, min(MAX_STAGES, room // stage)),
+            num_stages=max(2, min(MAX_STAGES, limit // stage)),
         )  # fmt: skip
     if shares > 1:
         add_shares(w, c, overlaps)
 
 
 def can_overlap(device: torch.device) -> bool:
-    """Whether a device starts a kernel while the one before it ends: Hopper's and later do."""
+    """Return whether a device starts a kernel while the previous one ends: Hopper and later do."""
     return device.type == "cuda" and has_engine(device)
 
 

@@ -80,7 +80,7 @@ def pytest_testnodedown(node) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Say what was left out, on the last line: pytest has printed its summary."""
+    """Report the deselected tests on the last line: pytest has printed its summary."""
     count = config.stash.get(DESELECTED, 0)
     reporter: TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
     if count and reporter is not None and not hasattr(config, "workerinput"):
@@ -96,13 +96,13 @@ def _ends_by_signals(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _says_nothing_of_progress(monkeypatch):
-    """On a busy machine any test may take as long as it takes until a line is said."""
+    """Print no progress: on a busy machine any test may take longer than its interval."""
     monkeypatch.setattr("gemmproof.terminal.EVERY", 3600.0)
 
 
 @pytest.fixture(autouse=True)
 def _is_in_no_job(monkeypatch):
-    """Where GitHub or GitLab run these tests, what those test is no part of the job."""
+    """Hide the CI job: where GitHub or GitLab run these tests, the tested code is no part of it."""
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE", "CI_PROJECT_DIR"):
         monkeypatch.delenv(name, raising=False)
 
@@ -116,5 +116,5 @@ def _is_asked_for_a_proof(request, monkeypatch):
 
 @pytest.fixture(autouse=True, name="engine_at_hand")
 def _forks_workers_of_one_process(monkeypatch, _is_in_no_job):
-    """What is about the workers themselves has a fixture of this name that does nothing."""
+    """Share the engine; tests of the workers themselves override this fixture with an empty one."""
     share_engine(monkeypatch)

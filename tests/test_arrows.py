@@ -1,4 +1,4 @@
-"""Which part of the house may import which, and how little `import gemmproof` loads."""
+"""The allowed imports between parts of the package, and how little `import gemmproof` loads."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ def part_of(module: str) -> str | None:
 
 def imports(path: Path, package: str) -> set[str]:
     """Every module that the file imports, at any depth of its code, by absolute name."""
-    found = set()
+    imported = set()
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= names if node.module == "gemmproof" else {str(node.module)}
+            imported |= names if node.module == "gemmproof" else {str(node.module)}
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) - node.level + 1]
-            found.add(".".join([*above, node.module or ""]).rstrip("."))
-    return found
+            imported.add(".".join([*above, node.module or ""]).rstrip("."))
+    return imported
 
 
 def files(folder: str) -> list[tuple[Path, str]]:
     """The folder's files with the package each is of; links to other folders are not followed."""
     base = ROOT / folder
     top = "gemmproof" if folder == "src/gemmproof" else f"gemmproof.{folder}"
-    found = []
+    listed = []
     for path in sorted(base.rglob("*.py")):
         inner = path.parent.relative_to(base).parts
         if not (folder == "src/gemmproof" and inner and inner[0] in PARTS):
-            found.append((path, ".".join([top, *inner])))
-    return found
+            listed.append((path, ".".join([top, *inner])))
+    return listed
 
 
 @pytest.mark.parametrize("folder", ALLOWED)
@@ -91,17 +91,17 @@ def test_libraries_are_few(folder):
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the house by its name; a package is its `__init__.py`."""
-    found = {}
+    """Every module of the package by its name; a package is its `__init__.py`."""
+    paths = {}
     for folder in ALLOWED:
         for path, package in files(folder):
             name = package if path.stem == "__init__" else f"{package}.{path.stem}"
-            found[name] = path
-    return found
+            paths[name] = path
+    return paths
 
 
 def dependencies(path: Path, package: str, known: dict[str, Path]) -> set[str]:
-    """What a file imports when it runs: by import, at any depth, or by a name in a string.
+    """Return the imports of a file when it runs: by import, at any depth, or by a name in a string.
 
     Imports for the type checker alone never run.
     """
@@ -112,23 +112,23 @@ def dependencies(path: Path, package: str, known: dict[str, Path]) -> set[str]:
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    found = set()
+    imported = set()
     for node in ast.walk(tree):
         if id(node) in unseen:
             continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 module = f"{node.module}.{alias.name}"
-                found.add(module if module in known else node.module)
+                imported.add(module if module in known else node.module)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(node.value.partition(":")[0])
-    return (found & known.keys()) - {"gemmproof"}
+            imported.add(node.value.partition(":")[0])
+    return (imported & known.keys()) - {"gemmproof"}
 
 
 def find_circle(graph: dict[str, set[str]]) -> list[str]:
-    """Modules that import each other in a ring, none if there is no ring."""
+    """Return modules that import each other in a ring, or [] if there is no ring."""
     done: set[str] = set()
 
     def walk(name: str, way: list[str]) -> list[str]:
@@ -137,12 +137,12 @@ def find_circle(graph: dict[str, set[str]]) -> list[str]:
         if name in done:
             return []
         for other in sorted(graph[name]):
-            if found := walk(other, [*way, name]):
-                return found
+            if ring := walk(other, [*way, name]):
+                return ring
         done.add(name)
         return []
 
-    return next((found for name in graph if (found := walk(name, []))), [])
+    return next((ring for name in graph if (ring := walk(name, []))), [])
 
 
 @pytest.mark.lane("full")

@@ -1,4 +1,4 @@
-"""What the README shows is what the command prints."""
+"""The README shows the actual output of the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a format or a GPU is stands in its record: no other file lists their names."""
+"""A format or a GPU is defined in its record alone: no other file lists their names."""
 
 import ast
 from pathlib import Path
@@ -31,7 +31,7 @@ ADMITTED = {
 
 
 def lists_names(source: str) -> bool:
-    """Whether a literal, a string or a call holds three names of formats or of GPUs."""
+    """Return whether a literal, a string or a call holds three names of formats or of GPUs."""
     nodes = list(ast.walk(ast.parse(source)))
     prose = {node.value for node in nodes if isinstance(node, ast.Expr)}
     return any(len(names & names_in(n)) >= 3 for n in nodes if n not in prose for names in NAMES)
@@ -54,8 +54,8 @@ def names_in(node: ast.AST) -> set[str]:
 @pytest.mark.lane("full")
 def test_no_table_of_names_stands_outside_the_records():
     paths = [p for top in ("reference", "properties", "src") for p in (ROOT / top).rglob("*.py")]
-    found = {p.relative_to(ROOT).as_posix() for p in paths if lists_names(p.read_text())}
-    assert found == set(ADMITTED)
+    files = {p.relative_to(ROOT).as_posix() for p in paths if lists_names(p.read_text())}
+    assert files == set(ADMITTED)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What follows a product in the same kernel: its operands, and device functions, all in fp32."""
+"""The operands and device functions that follow a product in the same kernel, all in fp32."""
 
 # mypy: allow-incomplete-defs, allow-untyped-defs
 # The compiler types a kernel's arguments at each launch.
@@ -63,7 +63,7 @@ def finish(acc, bias, c, residual, alpha, beta, ACTIVATION: tl.constexpr):
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The operands of `finish` besides acc, and out (M, N), which its result goes to."""
+    """The operands of `finish` apart from acc, and out (M, N), which receives its result."""
 
     out: torch.Tensor
     bias: torch.Tensor | None
@@ -76,7 +76,7 @@ class Epilogue:
 
     @property
     def constants(self) -> dict[str, Any]:
-        """What a kernel and its tuner must know: bytes of an element, 0 for what is absent."""
+        """The constants of a kernel and its tuner: bytes of an element, 0 for what is absent."""
         given = {"BIAS": self.bias, "C": self.c, "RESIDUAL": self.residual, "OUT": self.out}
         sizes = {f"{n}_BYTES": 0 if x is None else x.element_size() for n, x in given.items()}
         return {**sizes, "ACTIVATION": self.activation}
@@ -126,7 +126,7 @@ def make_epilogue(
 
 
 def is_same(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two tensors of one shape have each element in the same place and format."""
+    """Return whether two tensors of one shape have each element at the same address and format."""
     return x.data_ptr() == y.data_ptr() and x.stride() == y.stride() and x.dtype == y.dtype
 
 

@@ -64,7 +64,7 @@ CONFIGS = [
 def keep_fitting(
     configs: list[triton.Config], nargs: dict[str, Any], **options: Any
 ) -> list[triton.Config]:
-    """Of each tile the first configuration that fits an SM with the operands of this call.
+    """Return for each tile the first configuration that fits an SM with the operands of this call.
 
     c and the residual are fetched one after the other, into the same memory.
     """
@@ -238,7 +238,7 @@ def matmul_fused(
 
 
 def _explain(a: torch.Tensor, b: torch.Tensor, epilogue: Epilogue) -> str:
-    """What descriptors cannot address, in one line."""
+    """Describe in one line what descriptors cannot address."""
     if not has_engine(a.device):
         return f"got {torch.cuda.get_device_name(a.device)}, {NO_ENGINE}"
     added = (("c", epilogue.c), ("residual", epilogue.residual), ("out", epilogue.out))

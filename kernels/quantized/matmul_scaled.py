@@ -194,9 +194,9 @@ def matmul_scaled(
     (M, K), N = a.shape, b.shape[1]
     if fast_accum and a.dtype == torch.int8:
         raise TypeError(f"{where}: got fast_accum=True for torch.int8, expected it for fp8 only")
-    one = ((), (1,), (1, 1))
-    scale_a = check_vector(where, "scale_a", scale_a, ((M,), (M, 1), *one), a.device)
-    scale_b = check_vector(where, "scale_b", scale_b, ((N,), (1, N), *one), a.device)
+    whole = ((), (1,), (1, 1))
+    scale_a = check_vector(where, "scale_a", scale_a, ((M,), (M, 1), *whole), a.device)
+    scale_b = check_vector(where, "scale_b", scale_b, ((N,), (1, N), *whole), a.device)
     scale_a, scale_b = as_matrix(scale_a, -1), as_matrix(scale_b, 0)
     matrices = {"scale_a": scale_a, "scale_b": scale_b}
     if bias is not None:

@@ -34,7 +34,7 @@ def pack_int4(w: torch.Tensor) -> torch.Tensor:
     padded = torch.zeros((N, blocks * BLOCK), dtype=torch.int32, device=w.device)
     padded[:, :K] = w.T
     nibbles = padded.view(N, blocks, PER_WORD, BLOCK // PER_WORD)
-    words = torch.zeros_like(nibbles[:, :, 0])
+    packed = torch.zeros_like(nibbles[:, :, 0])
     for i in range(PER_WORD):
-        words |= nibbles[:, :, i] << 4 * i
-    return words.to(torch.int16).view(N, blocks * BLOCK // PER_WORD).T
+        packed |= nibbles[:, :, i] << 4 * i
+    return packed.to(torch.int16).view(N, blocks * BLOCK // PER_WORD).T

@@ -1,4 +1,4 @@
-"""What scaled products share: checks of scales and a bias, and how a tile of sums is scaled."""
+"""Shared by scaled products: checks of scales and a bias, and the scaling of a tile of sums."""
 
 # mypy: allow-incomplete-defs, allow-untyped-defs
 # The compiler types a kernel's arguments at each launch.
@@ -48,21 +48,21 @@ def check_vector(
 
 
 def has_shape(x: torch.Tensor, shapes: tuple[tuple[int, ...], ...]) -> bool:
-    """Whether x has one of some shapes: one question, for who follows the sizes."""
-    found = False
+    """Return whether x has one of the shapes: a single condition, for a tracer of sizes."""
+    matches = False
     for shape in shapes:
         if len(shape) == x.dim():
             same = True
             for n, m in zip(x.shape, shape, strict=True):
                 same = same & (n == m)
-            found = found | same
-    return found
+            matches = matches | same
+    return matches
 
 
 def as_matrix(x: torch.Tensor, axis: int) -> torch.Tensor:
-    """A view with two dimensions: those that x lacks are inserted there, 0 or -1.
+    """Return a view with two dimensions: missing ones are inserted at `axis`, 0 or -1.
 
-    A reshape decides between strides, and for who follows the sizes each is a path of its own.
+    A reshape decides between strides, and for a tracer of sizes each is a separate path.
     """
     while x.dim() < 2:
         x = x.unsqueeze(axis)
@@ -88,7 +88,7 @@ def make_result(
 
 
 def explain_pointers(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> str:
-    """What descriptors cannot address, in one line."""
+    """Describe in one line what descriptors cannot address."""
     if not has_engine(a.device):
         return f"got {torch.cuda.get_device_name(a.device)}, expected a GPU with a copy engine"
     given = ", ".join(describe_layout(name, x) for name, x in (("a", a), ("b", b), ("c", c)))

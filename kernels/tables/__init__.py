@@ -1,4 +1,4 @@
-"""Which kernel was the fastest at which product, on the GPUs where that was measured."""
+"""The fastest kernels for products, on the GPUs where they were measured."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ class Measured:
 
     @property
     def described(self) -> bool:
-        """Whether the copy engine could address a, b and c."""
+        """True if the copy engine could address a, b and c."""
         pitches = (self.K * SIZES[self.format], self.N * SIZES[self.out_format])
         return self.format != "fp32" and all(pitch % ALIGNMENT == 0 for pitch in pitches)
 
     def find_fastest(self, allowed: Callable[[str], bool]) -> str | None:
-        """The fastest of the kernels that are allowed; None where none of them was measured."""
+        """Return the fastest of the allowed kernels, or None if none of them was measured."""
         kept = {name: speed for name, speed in self.speeds.items() if allowed(name)}
         return max(kept, key=kept.__getitem__, default=None)
 
     def measure_distance(self, M: int, N: int, K: int) -> float:
-        """How far the sizes are from these: the sum of the octaves between them, axis by axis."""
+        """Return the distance of the sizes: the sum of the octaves between them, axis by axis."""
         pairs = ((self.M, M), (self.N, N), (self.K, K))
-        return sum(abs(math.log2(mine / max(1, theirs))) for mine, theirs in pairs)
+        return sum(abs(math.log2(own / max(1, theirs))) for own, theirs in pairs)
 
 
 def look_up(device: str, fmt: str, described: bool, M: int, N: int, K: int) -> Measured | None:
-    """The nearest product that was measured on a GPU of this name; None where none was.
+    """Return the nearest product that was measured on a GPU of this name, or None.
 
     Among those of the format, or else of one that is ALIKE, with operands addressed as here, and
     of few rows or many as here.

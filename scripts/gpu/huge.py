@@ -73,7 +73,7 @@ def compare_kernel(name: str, format: str) -> Row:
 def compare_problem(
     launch: Callable[..., Any], format: str, sizes: Sizes, device: torch.device
 ) -> Row:
-    """Count the elements of c equal to the exact product, rounded once; add the first difference."""
+    """Count the elements of c equal to the exact product, rounded once; add the first mismatch."""
     (M, N, K), dtype = sizes, TORCH_DTYPES[format]
     generator = torch.Generator(device).manual_seed(0)
 

@@ -139,9 +139,7 @@ def _note_launches(
 
 
 def _admit(kernel: KernelUnderTest, largest: dict[str, int]) -> dict[str, int] | None:
-    """Return sizes that a contract admits, at most `largest` if possible, or None if there are
-    none.
-    """
+    """Return the admitted sizes, at most `largest` where possible, or None if there are none."""
     contract = kernel.contract
     axes = ("M", "N", "K", "batch") if contract.batched else ("M", "N", "K")
     admitted = {}

@@ -147,7 +147,7 @@ def compare_facts(facts: dict[str, Any], reported: dict[str, int], driver: CudaD
 
 
 def launch_kernel(kernel: KernelUnderTest, case: Case, binaries: set[str]) -> Row:
-    """Return Triton's facts on the functions of a real call, and the count of identical binaries."""
+    """Return Triton's facts on the functions of a real call, and the number of equal binaries."""
     DeviceRequest.device = True
     loaded: list[Any] = []
     compile_, device = JITFunction._do_compile, torch.device("cuda")

@@ -93,6 +93,6 @@ def test_time_to_tell_an_accumulator(benchmark, name, in_format):
 @pytest.mark.parametrize(("name", "in_format"), KERNELS)
 def test_time_to_measure_a_long_k(benchmark, name, in_format):
     product = simulate_product(getattr(drift_kernels, name), in_format, "sm_90")
-    found = infer_accumulator(product, in_format, K=512)
-    model = declared_model(found, "fp32", in_format)
+    accumulator = infer_accumulator(product, in_format, K=512)
+    model = declared_model(accumulator, "fp32", in_format)
     benchmark.pedantic(measure, (product, in_format, 16384, model), rounds=1)

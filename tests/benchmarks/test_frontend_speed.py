@@ -1,4 +1,4 @@
-"""What a check spends in Triton's frontend, and a larger product beside Triton's interpreter."""
+"""The time of a check in Triton's frontend, and a larger product beside Triton's interpreter."""
 
 import time
 from pathlib import Path

@@ -81,7 +81,7 @@ class Mutant:
         return self.place.partition(":")[2]
 
     def is_stated(self, finding: Finding) -> bool:
-        """Whether a finding is the one that is stated here."""
+        """Return whether a finding is the declared one."""
         case, own = finding.case, self.smallest
         if own.fill == "index":
             small = case == own

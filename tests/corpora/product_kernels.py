@@ -114,7 +114,7 @@ def copy_kernel(
 
 
 def copied_by_a_kernel(a, b, down=0, rows=None):
-    """Right where nothing else is said: a copy of a, by a kernel."""
+    """Right by default: a copy of a, by a kernel."""
     M, K = a.shape
     same = a.new_zeros(M, K) if rows else a.new_empty(M, K)
     grid = (triton.cdiv(rows(M) if rows else M, 16), triton.cdiv(K, 16))
@@ -143,7 +143,7 @@ def sum_kernel(
 
 
 def slices_summed_by_a_kernel(a, b, parts=3, first=0, times=1.0, **words):
-    """Right where nothing else is said: the slices of a workspace, added up by a kernel."""
+    """Right by default: the slices of a workspace, added up by a kernel."""
     (M, _), N = a.shape, b.shape[1]
     w = make_slices(a, b, **words)
     c = a.new_empty(M, N)

@@ -16,7 +16,7 @@ from gemmproof.properties.judges import memory_use
 from gemmproof.properties.table import PROPERTIES
 
 EXAMPLES = 100
-# each operand has a mask of its own that is wrong: two lines to mend, and neither mends the other
+# each operand has its own wrong mask: two lines to fix, and fixing one does not fix the other
 TWO_LINES = ("first_k_tile_peeled", "even_k_means_divisible_by_16")
 _SECONDS: dict[Mutant, float] = {}
 

@@ -1,4 +1,4 @@
-"""What kernels of both corpora share: one launch over tiles, and the parts of a right product."""
+"""Shared by kernels of both corpora: one launch over tiles, and the parts of a right product."""
 
 from functools import partial
 

@@ -31,7 +31,9 @@ def run_quietly(wrapper, a, b, config=0, **options):
 
 
 def is_within_roundings(c, expected, size, roundings):
-    """Whether c is off by the rounding to its format, and by so many of fp32 of sums of `size`."""
+    """Return whether c is off by its own rounding and at most `roundings` of fp32 in sums of
+    `size`.
+    """
     bound = torch.finfo(c.dtype).eps / 2 * expected.abs() + roundings * 2.0**-24 * size
     return bool(((c.double() - expected).abs() <= bound * (1 + 2**-7)).all())
 
@@ -44,9 +46,9 @@ def assert_refused(error, message, wrapper, *arguments, **options):
     assert "\n" not in str(caught.value)
 
 
-def assert_pointers_told(said, file):
+def assert_pointers_told(warned, file):
     """One warning, at a line of the file, says in a line that pointers are used."""
-    (warning,) = said
+    (warning,) = warned
     assert "\n" not in str(warning.message)
     assert str(warning.message).endswith("; pointers are used")
     assert warning.filename == file

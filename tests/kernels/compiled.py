@@ -22,12 +22,12 @@ class Launch(compile.CapturedLaunch):
 
     def __str__(self):
         names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "SUBTILES", "PER_WORD")
-        told = [f"{x}={self.constants[x]}" for x in names if self.constants.get(x) is not None]
+        sizes = [f"{x}={self.constants[x]}" for x in names if self.constants.get(x) is not None]
         options = [f"{x}={getattr(self.options, x)}" for x in ("num_warps", "num_stages")]
-        return " ".join((self.gpu, self.kernel, *told, *options))
+        return " ".join((self.gpu, self.kernel, *sizes, *options))
 
     def compile(self):
-        """What Triton makes of it."""
+        """Compile the launch with Triton."""
         return triton.compile(self.source, target=self.target, options=self.options.__dict__)
 
 
@@ -35,15 +35,15 @@ class Launch(compile.CapturedLaunch):
 def capture_launches(gpu, has_engine=True):
     """As `capture.capture_launches`, in every configuration.
 
-    Without an engine the GPU says that it is older than the copy engine, so that pointers are used.
+    Without an engine the GPU reports a capability below that of the copy engine: pointers are used.
     """
     facts = SimpleNamespace(
         major=GPUS[gpu].capability[0] if has_engine else 8,
         multi_processor_count=GPUS[gpu].multiprocessors,
         shared_memory_per_block_optin=GPUS[gpu].shared_memory,
     )
-    made = []
+    launches = []
     with compile.capture_launches(gpu) as captured:
         with swap(((torch.cuda, "get_device_properties", lambda device=None: facts),)):
-            yield made
-        made += [Launch(**vars(launch)) for launch in captured]
+            yield launches
+        launches += [Launch(**vars(launch)) for launch in captured]

@@ -51,7 +51,7 @@ def multiply(*operands, **options):
 
 
 def describe(*operands, **options):
-    """What descriptors are for; of few tiles too, which matmul_ws makes narrower."""
+    """Launch the kernels with descriptors; of few tiles too, which matmul_ws makes narrower."""
     a, b = make_operands(*operands)
     for name in ("matmul_tma", "matmul_padded", "matmul_streamk", "matmul_ws"):
         KERNELS[name](a, b, **options)
@@ -92,7 +92,7 @@ def scale_blocks(dtype, out_dtype):
 
 
 def widen(group, has_zero):
-    """Integer weights, for each number of rows that has a tile of its own."""
+    """Integer weights, for each number of rows that has a separate tile."""
     shape = (SIZE,) if group is None else (K // group, SIZE)
     scales, zero = empty(*shape), empty(*shape, dtype=I8) if has_zero else None
     b8, b4 = empty(K, SIZE, dtype=I8, is_t=True), empty(K // 4, SIZE, dtype=torch.int16, is_t=True)
@@ -119,10 +119,10 @@ def multiply_stretched():
 
 def multiply_one():
     """Sizes and strides of 1 are constants."""
-    one = empty(1, 1)
+    scalar = empty(1, 1)
     for name in KERNELS:
-        KERNELS[name](one, one)
-    kernels.bmm(one[None], one[None])
+        KERNELS[name](scalar, scalar)
+    kernels.bmm(scalar[None], scalar[None])
 
 
 #: Calls by what is said of their operands.
@@ -173,38 +173,38 @@ CASES = [
 
 def list_calls(gpu, label):
     """The launches of a call, by descriptors where the GPU has them, and by pointers."""
-    made = []
+    collected = []
     for has_engine in {gpu != "sm_80", False}:
         with capture_launches(gpu, has_engine) as launches, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that pointers are used
             CALLS[label]()
-        made += launches
-    return sorted(made, key=sort_key)
+        collected += launches
+    return sorted(collected, key=sort_key)
 
 
 def sort_key(launch):
-    """Of launches that `groupby` puts together, the last one fetches most."""
+    """Return a key that orders the launches of a group of `groupby` so that the last fetches most."""
     return launch.kernel, launch.constants.get("PER_WORD", 0), launch.fetched
 
 
 @cache
 def list_launches(gpu):
-    """By their labels, the launches to compile.
+    """Return the launches to compile, by their labels.
 
-    A configuration of a kernel is compiled in the first call that has it; of calls after it, the
+    A configuration of a kernel is compiled in the first call that uses it; of later calls, in the
     one that fetches most. fp32 in full precision is the one that fetches least: with others ptxas
     is busy for half a minute.
     """
-    found, keys, configurations = {}, set(), set()
+    selected, keys, configurations = {}, set(), set()
     for label in (y for x, y in CASES if x == gpu):
-        made = list_calls(gpu, label)
+        calls = list_calls(gpu, label)
         edge = 0 if label.startswith("fp32") else -1
-        chosen = [list(some)[edge].key for _, some in groupby(made, lambda x: sort_key(x)[:2])]
-        found[label] = []
-        for launch in made:
+        chosen = [list(some)[edge].key for _, some in groupby(calls, lambda x: sort_key(x)[:2])]
+        selected[label] = []
+        for launch in calls:
             is_new = launch.key not in keys
             if is_new and (launch.key in chosen or str(launch) not in configurations):
-                found[label].append(launch)
+                selected[label].append(launch)
                 keys.add(launch.key)
                 configurations.add(str(launch))
-    return found
+    return selected

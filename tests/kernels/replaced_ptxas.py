@@ -7,8 +7,8 @@ def replace_ptxas(monkeypatch, folder, does):
     """Run `does` before ptxas, but where its version is asked; "$GPU" is the word for the GPU."""
     tool, real = folder / "ptxas", triton.knobs.nvidia.ptxas.path
     asks = f'[ "$1" = --version ] && exec {real} --version'
-    words = f'for GPU in "$@"; do case "$GPU" in --gpu-name=*) break;; esac; done\n{does}'
-    tool.write_text(f'#!/bin/sh\n{asks}\n{words}\nexec {real} "$@"\n')
+    script = f'for GPU in "$@"; do case "$GPU" in --gpu-name=*) break;; esac; done\n{does}'
+    tool.write_text(f'#!/bin/sh\n{asks}\n{script}\nexec {real} "$@"\n')
     tool.chmod(0o755)
     monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
 

@@ -38,7 +38,7 @@ NARROW = ("sm_100", "matmul_scaled_pointer_kernel", "strides of 64 bits")
 
 
 def find_instruction(launch, label):
-    """What a kernel should multiply with, None where it does not: warp groups from 64 rows on."""
+    """Return the instruction that a kernel should use, or None: warp groups from 64 rows on."""
     if "BLOCK_K" not in launch.constants or launch.kernel == "add_steps_kernel":
         return None
     if label.startswith("fp32"):
@@ -54,14 +54,14 @@ def find_instruction(launch, label):
 
 
 def judge(launch, label):
-    """What is wrong with a launch, in a line each."""
+    """Return the faults of a launch, in a line each."""
     try:
-        made = launch.compile()
+        compiled = launch.compile()
     except Exception as error:  # whatever Triton and ptxas raise
         return [f"{launch}, {label}: got {' '.join(str(error).split())}, expected it to compile"]
-    expectations = [*expect(launch, label, made)]
+    expectations = [*expect(launch, label, compiled)]
     if launch.gpu == "sm_90":
-        expectations += expect_on_hopper(launch, label, made)
+        expectations += expect_on_hopper(launch, label, compiled)
     return [
         f"{launch}, {label}: got {got}, expected {expected}"
         for holds, got, expected in expectations
@@ -69,24 +69,28 @@ def judge(launch, label):
     ]
 
 
-def expect(launch, label, made):
-    """Of every GPU: whether it holds, what is there, and what should be."""
-    ptx, shared, room = made.asm["ptx"], made.metadata.shared, GPUS[launch.gpu].shared_memory
+def expect(launch, label, compiled):
+    """Yield for every GPU whether a condition holds, the actual value, and the expected one."""
+    ptx, shared, limit = (
+        compiled.asm["ptx"],
+        compiled.metadata.shared,
+        GPUS[launch.gpu].shared_memory,
+    )
     is_wide = (launch.constants.get("BLOCK_N"), launch.constants.get("SUBTILES")) == (256, 2)
     exceeds = is_wide and (launch.gpu, label) in WIDE and not holds("wide_tiles_on_sm_100")
-    yield shared <= room or exceeds, f"{shared} bytes of shared memory", f"up to {room}"
+    yield shared <= limit or exceeds, f"{shared} bytes of shared memory", f"up to {limit}"
     instruction = find_instruction(launch, label)
     yield instruction is None or instruction in ptx, "another instruction", instruction
     if launch.descriptors:
         rank = re.search(r"\[(.*?)\]", launch.descriptors[0])[1].count(",") + 1
-        for place in ("shared", "global")[: len(launch.descriptors) - 1]:
-            copy = f"cp.async.bulk.tensor.{rank}d.{place}"
+        for space in ("shared", "global")[: len(launch.descriptors) - 1]:
+            copy = f"cp.async.bulk.tensor.{rank}d.{space}"
             yield copy in ptx, "no copy engine", copy
 
 
-def expect_on_hopper(launch, label, made):
-    """What registers and shared memory hold, and how sums of fp8 are added up."""
-    stack = read_cubin(made.asm["cubin"], launch.kernel).stack
+def expect_on_hopper(launch, label, compiled):
+    """Yield conditions on registers and shared memory, and on the promotion of fp8 sums."""
+    stack = read_cubin(compiled.asm["cubin"], launch.kernel).stack
     is_stretched = label == "strides of 64 bits" and launch.kernel not in NEVER_SPILL
     may_spill = is_stretched or (label, launch.kernel) in MAY_SPILL
     yield may_spill or stack == 0, f"{stack} bytes of stack", "none"
@@ -95,12 +99,12 @@ def expect_on_hopper(launch, label, made):
         return
     stages = launch.options.num_stages - (instruction == "mma.sync")  # which has one in registers
     least = 2 * launch.fetched * stages // launch.options.num_stages
-    shared = made.metadata.shared
+    shared = compiled.metadata.shared
     if label.startswith("fp16"):
         yield shared >= least, f"{shared} bytes for {stages} stages", f"{least}: all fetched ahead"
     if launch.constants.get("PROMOTE"):
         # one fp32 addition for each element of the accumulator
-        additions = len(re.findall(r"add(?:\.rn)?\.f32", made.asm["ptx"]))
+        additions = len(re.findall(r"add(?:\.rn)?\.f32", compiled.asm["ptx"]))
         m, n = launch.constants["BLOCK_M"], launch.constants["BLOCK_N"]
         least = m * n // (32 * launch.options.num_warps)
         yield additions >= least, f"{additions} additions", f"{least}: sums of fp8 promoted"
@@ -121,8 +125,8 @@ def test_what_is_launched_compiles_and_fits(gpu, label):
 def list_functions(kind):
     """Those of a kind in all files of the package, each once."""
     modules = pkgutil.walk_packages(kernels.__path__, "gemmproof.kernels.")
-    found = {id(x): x for m in modules for x in vars(import_module(m.name)).values()}
-    return [x for x in found.values() if isinstance(x, kind)]
+    objects = {id(x): x for m in modules for x in vars(import_module(m.name)).values()}
+    return [x for x in objects.values() if isinstance(x, kind)]
 
 
 @pytest.mark.lane("full")

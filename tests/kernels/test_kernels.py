@@ -97,7 +97,7 @@ def test_an_empty_product_launches_nothing(wrapper, dtype, M, N):
 
 
 def capture_launch(wrapper, *arguments, **options):
-    """What a wrapper would launch: the grid function, the arguments and the constants."""
+    """Return the launch of a wrapper: the grid function, the arguments and the constants."""
     module = import_module(wrapper.__module__)
     kernel = MagicMock(configs=module.CONFIGS)
     with patch.object(module, f"{wrapper.__name__}_kernel", kernel):
@@ -208,6 +208,6 @@ def test_without_a_gpu_the_number_of_programs_is_defined(error):
         assert num_sms(torch.device("cpu")) == SMS_WITHOUT_GPU
         with pytest.raises(error, match="no GPU"):
             num_sms(torch.device("cuda", 0))
-    found = SimpleNamespace(multi_processor_count=132)
-    with patch.object(torch.cuda, "get_device_properties", lambda _: found):
+    properties = SimpleNamespace(multi_processor_count=132)
+    with patch.object(torch.cuda, "get_device_properties", lambda _: properties):
         assert num_sms(torch.device("cpu")) == num_sms(torch.device("cuda", 0)) == 132

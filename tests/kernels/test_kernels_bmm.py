@@ -98,8 +98,8 @@ def capture(a, b, **options):
     with patch(f"{MODULE}.bmm_tma_kernel", kernel), patch(f"{MODULE}.bmm_kernel", fallback):
         bmm(a, b, **options)
     return [
-        [(x.args, x.kwargs) for x in one.__getitem__.return_value.call_args_list]
-        for one in (kernel, fallback)
+        [(x.args, x.kwargs) for x in mock.__getitem__.return_value.call_args_list]
+        for mock in (kernel, fallback)
     ]
 
 
@@ -132,9 +132,9 @@ OBSTACLES = {
 @pytest.mark.parametrize("name", OBSTACLES)
 def test_what_no_descriptor_can_say_is_told_in_a_line_and_read_by_pointers(name):
     a, b = OBSTACLES[name]
-    with pytest.warns(UserWarning, match=r"^bmm: got (a \(.*\) with strides|K=0)") as said:
+    with pytest.warns(UserWarning, match=r"^bmm: got (a \(.*\) with strides|K=0)") as warned:
         launches, (((given_a, given_b, c, *rest), _),) = capture(a, b)
-    assert_pointers_told(said, __file__)
+    assert_pointers_told(warned, __file__)
     assert (launches, given_a is a, given_b is b) == ([], True, True)
     assert tuple(rest) == (*c.shape, a.shape[2], *a.stride(), *b.stride(), *c.stride())
 

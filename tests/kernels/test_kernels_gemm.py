@@ -110,7 +110,7 @@ def test_without_a_table_a_rule_decides(M, K, columns, name, why):
 
 
 def test_the_kernel_that_is_chosen_or_forced_is_launched_with_the_result():
-    """What was checked is not checked again."""
+    """Checked arguments are not checked again."""
     a, b = meta(8, 16), meta(16, 8)
     for forced, expected in ((None, "matmul_splitk"), ("matmul_grouped", "matmul_grouped")):
         given = []
@@ -160,9 +160,11 @@ def test_a_table_that_cannot_be_read_is_refused_in_a_line(text, tmp_path, monkey
     path = tmp_path / "mine.json"
     path.write_text(text)
     monkeypatch.setenv(VARIABLE, str(path))
-    with pytest.raises(ValueError, match=f"{VARIABLE}: got '.*mine.json' .*gemmproof tune") as said:
+    with pytest.raises(
+        ValueError, match=f"{VARIABLE}: got '.*mine.json' .*gemmproof tune"
+    ) as caught:
         choose_kernel(meta(8, 16), meta(16, 8))
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_table_of_an_empty_product_is_refused(tmp_path, monkeypatch):

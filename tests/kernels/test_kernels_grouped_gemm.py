@@ -155,9 +155,11 @@ OBSTACLES = {
 @pytest.mark.parametrize("name", OBSTACLES)
 def test_what_no_descriptor_can_say_is_told_in_a_line_and_read_by_pointers(name):
     a, b = OBSTACLES[name]
-    with pytest.warns(UserWarning, match=r"^grouped_gemm: got (a \(.*\) with strides|K=0)") as said:
+    with pytest.warns(
+        UserWarning, match=r"^grouped_gemm: got (a \(.*\) with strides|K=0)"
+    ) as warned:
         launches, (by_pointers,) = capture(a, b, torch.tensor([0, 9, 24], dtype=torch.int32))
-    assert_pointers_told(said, __file__)
+    assert_pointers_told(warned, __file__)
     assert launches == []
     assert (by_pointers.args[0] is a, by_pointers.args[1] is b) == (True, True)
 

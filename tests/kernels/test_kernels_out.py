@@ -1,4 +1,4 @@
-"""Results in a view of other memory: nothing beside it is written, whatever its rows end at.
+"""Results in a view of other memory: nothing around it is written, wherever its rows end.
 
 The copy engine stores 16 bytes at once, so that it cannot be used where rows end within them.
 """

@@ -1,4 +1,4 @@
-"""Which views of memory the wrappers take for a result: never one that overlaps."""
+"""The views of memory that the wrappers accept as a result: never one that overlaps."""
 
 import itertools
 
@@ -25,28 +25,28 @@ def draw_view(rng, rank):
 
 @pytest.mark.parametrize("rank", [2, 3])
 def test_no_view_that_overlaps_itself_is_taken_for_one_that_does_not(rank):
-    """Of two axes the answer is exact."""
-    rng, told = np.random.default_rng(0), set()
+    """For two axes the answer is exact."""
+    rng, outcomes = np.random.default_rng(0), set()
     for _ in range(3000):
         x = draw_view(rng, rank)
         places = list_addresses(x)
         is_so = len(set(places)) < len(places)
-        said = _overlaps_itself(x)
-        assert said == is_so if rank == 2 else said >= is_so, (x.shape, x.stride())
-        told.add((said, is_so))
-    assert told >= {(True, True), (False, False)}
+        answer = _overlaps_itself(x)
+        assert answer == is_so if rank == 2 else answer >= is_so, (x.shape, x.stride())
+        outcomes.add((answer, is_so))
+    assert outcomes >= {(True, True), (False, False)}
 
 
 @pytest.mark.parametrize("rank", [2, 3])
 def test_no_views_that_share_memory_are_taken_for_apart(rank):
-    rng, told = np.random.default_rng(0), set()
+    rng, outcomes = np.random.default_rng(0), set()
     for _ in range(3000):
         x, y = draw_view(rng, rank), draw_view(rng, rank)
         is_so = bool(set(list_addresses(x)) & set(list_addresses(y)))
-        said = may_overlap(x, y)
-        assert said >= is_so, (x.shape, x.stride(), y.shape, y.stride())
-        told.add((said, is_so))
-    assert told >= {(True, True), (False, False)}
+        answer = may_overlap(x, y)
+        assert answer >= is_so, (x.shape, x.stride(), y.shape, y.stride())
+        outcomes.add((answer, is_so))
+    assert outcomes >= {(True, True), (False, False)}
 
 
 def test_blocks_of_one_parent_are_told_apart():

@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "kernels.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 NAMES = sorted({*kernels.__all__, *fused.__all__, *quantized.__all__, *KERNELS})
 FOUND = {name: KERNELS.get(name, getattr(kernels, name, None)) for name in NAMES}
-FUNCTIONS = {name: found for name, found in FOUND.items() if inspect.isfunction(found)}
+FUNCTIONS = {name: value for name, value in FOUND.items() if inspect.isfunction(value)}
 SIGNATURES = dict(re.findall(r"^(\w+)(\(.*\)) -> \w", TEXT, re.MULTILINE))
 LAUNCH_NOTHING = {"choose_kernel", "gemm", "pack_int4"}  # by themselves
 ON_GPU = [x for x in re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S) if "# on a GPU" in x]
@@ -59,8 +59,8 @@ def test_answers_and_errors_are_those_shown(monkeypatch):
     scope = {"torch": torch, **FUNCTIONS}
     shown = doctest.DocTestParser().get_doctest(TEXT, scope, "kernels.md", str(PAGE), 0)
     assert len(shown.examples) >= 8
-    said = []
-    assert doctest.DocTestRunner().run(shown, out=said.append).failed == 0, "".join(said)
+    printed = []
+    assert doctest.DocTestRunner().run(shown, out=printed.append).failed == 0, "".join(printed)
 
 
 @pytest.mark.parametrize("code", ON_GPU, ids=lambda code: re.search(r"import (\w+.*)", code)[1])

@@ -73,7 +73,7 @@ def test_every_format_goes_into_an_out_of_any_strides(dtype):
     first_of_each([("sm_80", False), ("sm_90", True), ("sm_100", True)], lambda row: row[1]),
 )
 def test_the_sums_wait_for_the_shares_that_they_overlap(gpu, overlaps):
-    """Where the second launch may begin early, nothing is read before the wait."""
+    """If the second launch may begin early, nothing is read before the wait."""
     with capture_launches(gpu) as launches:
         matmul_splitk(empty(8, 4096), empty(4096, 64))
     shares, sums = launches

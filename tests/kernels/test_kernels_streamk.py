@@ -21,7 +21,7 @@ STREAMK = "gemmproof.kernels.matmul_streamk"
     ("M", "N", "K", "sms"),
     [
         (128, 128, 64, 132),  # a single step
-        (40, 72, 520, 132),  # one tile in steps of its own
+        (40, 72, 520, 132),  # one tile, cut into steps
         (300, 264, 200, 4),  # 9 tiles: two waves and one left
         (256, 256, 192, 4),  # none left
         (600, 392, 328, 7),  # 20 tiles, 6 left
@@ -45,8 +45,8 @@ def test_steps_are_added_from_the_first_on():
     K, step = 96, ROW_BYTES // 4  # three steps, a program each
     a, b = torch.zeros(4, K), torch.ones(K, 4)
     for values, expected in (((2.0**24, 1, -(2.0**24)), 0), ((2.0**24, -(2.0**24), 1), 1)):
-        for place, value in zip((0, step, 2 * step), values, strict=True):
-            a[0, place] = value
+        for index, value in zip((0, step, 2 * step), values, strict=True):
+            a[0, index] = value
         seen = run(matmul_streamk, a, b, target="sm_90", kwargs={"input_precision": "tf32"})
         assert len(seen.launches) == 2
         assert seen.result[0, 0].item() == expected

@@ -1,4 +1,4 @@
-"""matmul_tma: who gets descriptors, what it says of the others, and what it compiles to."""
+"""matmul_tma: the calls that get descriptors, its warnings about others, and its compiled code."""
 
 import warnings
 from itertools import product
@@ -99,10 +99,10 @@ OBSTACLES = {
 @pytest.mark.parametrize("name", OBSTACLES)
 def test_what_no_descriptor_can_say_is_told_in_a_line_and_read_by_pointers(name):
     a, b = OBSTACLES[name]
-    with pytest.warns(UserWarning, match="matmul_tma: got ") as said:
+    with pytest.warns(UserWarning, match="matmul_tma: got ") as warned:
         launches, ((given_a, given_b, c, precision),) = capture(a, b)
-    assert_pointers_told(said, __file__)
-    assert str(tuple(a.stride())) in str(said[0].message)
+    assert_pointers_told(warned, __file__)
+    assert str(tuple(a.stride())) in str(warned[0].message)
     assert (launches, given_a is a, given_b is b, precision) == ([], True, True, "ieee")
     assert tuple(c.shape) == (a.shape[0], b.shape[1])
 
@@ -123,13 +123,13 @@ def test_an_old_gpu_is_told_so():
 )
 def test_a_gpu_without_room_for_the_tiles_has_pointers(target, is_addressed):
     """sm_120 has the copy engine, but 99 KB a program: less than any configuration takes."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         seen = run(matmul_tma, matrix(24, 40), matrix(40, 16), target=target)
     kernel = "matmul_tma_kernel" if is_addressed else "matmul_persistent_kernel"
     assert [x.kernel for x in seen.launches] == [kernel]
-    assert len(said) == 1 - is_addressed
-    assert is_addressed or "and 227 KB of shared memory; pointers" in str(said[0].message)
+    assert len(warned) == 1 - is_addressed
+    assert is_addressed or "and 227 KB of shared memory; pointers" in str(warned[0].message)
 
 
 def test_an_amd_gpu_says_nothing_of_its_room_and_has_no_engine():
@@ -156,8 +156,8 @@ def keep(dtype, size=None):
     """The configurations that the tuner tries on a format, for results of `size` bytes."""
     given = {"a_desc": MagicMock(base=matrix(1, 1, dtype))}
     size = size or DEFAULT_OUT_DTYPE[dtype].itemsize
-    words = {"PROMOTE": dtype in FP8, "C_BYTES": size}
-    return matmul_tma_kernel.early_config_prune(CONFIGS, given, **words)
+    options = {"PROMOTE": dtype in FP8, "C_BYTES": size}
+    return matmul_tma_kernel.early_config_prune(CONFIGS, given, **options)
 
 
 @pytest.mark.parametrize("dtype", DEFAULT_OUT_DTYPE, ids=str)
@@ -204,14 +204,14 @@ def test_sizes_that_fill_no_tile_give_the_same_bits_as_pointers():
 def test_every_property_holds_where_descriptors_are_used(dtype, layouts):
     """Access by access as the mirror says, and bit for bit as predicted, in each configuration."""
     contract = Contract((dtype,), layouts="any")
-    one = KernelUnderTest("tma", matmul_tma, contract, mirror=MIRRORS["matmul_tma"])
+    kernel = KernelUnderTest("tma", matmul_tma, contract, mirror=MIRRORS["matmul_tma"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if dtype != "fp16" else "error")
         for config in range(5):
             case = Case(264, 304, 144, dtype, config=config)
             for name, layout in zip("ab", layouts, strict=True):
                 case = case.with_layout(name, layout)
-            report = check(one, case=case, target="sm_90", proof=False)
+            report = check(kernel, case=case, target="sm_90", proof=False)
             assert report.findings == ()
             judged = {x.name: x.examples for x in report.properties}
             assert judged["mirror_equals_source"] == 1

@@ -1,4 +1,4 @@
-"""matmul_ws: who gets it, what it compiles to, and what is said of it without a GPU."""
+"""matmul_ws: the calls that get it, its compiled code, and its report without a GPU."""
 
 import re
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What lies beyond a contract is tried and told, and never fails a check."""
+"""Cases beyond a contract are tried and reported, and never fail a check."""
 
 import math
 
@@ -142,10 +142,10 @@ def test_a_refusal_of_so_large_a_result_breaks_the_promise():
 
 
 def list_sampled(contract):
-    found = [c for c in corners(contract, Survey(), "fp16") if c.is_sampled]
-    assert all(math.prod(c.result_shape) > 2**31 for c in found)
-    assert all((c.layouts, c.calls, c.compare) == ((), 1, None) for c in found)
-    return [(c.M, c.N, c.K, c.batch) for c in found]
+    sampled = [c for c in corners(contract, Survey(), "fp16") if c.is_sampled]
+    assert all(math.prod(c.result_shape) > 2**31 for c in sampled)
+    assert all((c.layouts, c.calls, c.compare) == ((), 1, None) for c in sampled)
+    return [(c.M, c.N, c.K, c.batch) for c in sampled]
 
 
 def test_so_large_a_result_is_drawn_where_offsets_from_2_31_are_promised():

@@ -97,10 +97,10 @@ def judge(tmp_path, monkeypatch):
         monkeypatch.setattr(kernels, wrapper, changed)
         if wrapper in KERNELS:
             monkeypatch.setitem(KERNELS, wrapper, changed)
-        (one,) = [x for x in load(ROOT / "conftest.py").pytest_gemm_kernels() if x.name == name]
+        (kernel,) = [x for x in load(ROOT / "conftest.py").pytest_gemm_kernels() if x.name == name]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            report = check(one, case=case, target="sm_90", proof=False)
+            report = check(kernel, case=case, target="sm_90", proof=False)
         assert {x.name: x.examples for x in report.properties}[memory_use.NAME] == 1
         return {finding.property for finding in report.findings}
 
@@ -127,7 +127,7 @@ def test_a_mirror_sees_what_others_see_too(judge, name, case, old, new):
 
 
 def test_a_launch_too_many_is_seen(judge):
-    """Of a single share the second kernel would add up what is the result already."""
+    """With a single share the second kernel would add up what is the result already."""
     case, old = Case(20, 70, 100), "if shares > 1:"
     assert judge("matmul_splitk", case, old, old) == set()
     assert judge("matmul_splitk", case, old, "if shares > 0:") == {memory_use.NAME}

@@ -35,7 +35,7 @@ CONTRACTS = {
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "message"),
     [
         ({"formats": ()}, "contract formats: got (), expected a non-empty tuple"),
         ({"formats": "fp16"}, "contract formats: got 'fp16', expected a non-empty tuple"),
@@ -61,8 +61,8 @@ CONTRACTS = {
         ({"out": "fp24"}, "contract out: got 'fp24', expected one of fp16"),
     ],
 )
-def test_a_contract_refuses_what_it_cannot_mean(fields, words):
-    with pytest.raises(ValueError, match=re.escape(words)) as error:
+def test_a_contract_refuses_what_it_cannot_mean(fields, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
         wide(**fields)
     assert "\n" not in str(error.value)
 
@@ -77,7 +77,7 @@ def test_a_kernel_under_test_needs_a_name_and_a_function():
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("", "broken JSON"),
         ('{"M":1,', "broken JSON"),
@@ -107,8 +107,8 @@ def test_a_kernel_under_test_needs_a_name_and_a_function():
         ('{"M":1,"N":1,"K":1,"a":"' + "x" * 999 + '"}', "..., expected one of"),
     ],
 )
-def test_a_case_is_refused_in_one_clear_line(text, words):
-    with pytest.raises(ValueError, match=re.escape(words)) as error:
+def test_a_case_is_refused_in_one_clear_line(text, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
         Case.from_json(text)
     assert len(str(error.value)) < 250
     assert "\n" not in str(error.value)
@@ -159,12 +159,12 @@ def test_no_case_is_wider_than_its_contract(name):
     contract = CONTRACTS[name]
     choose = random.Random(name).choice
     for dtype in contract.formats:
-        made = [
+        cases = [
             generate.smallest(contract, dtype),
             *corners(contract, SURVEY, dtype),
             *(draw_case(choose, contract, SURVEY, dtype) for _ in range(200)),
         ]
-        for case in made:
+        for case in cases:
             assert is_admitted(case, contract), case
             assert all(n in contract.sizes(axis) for axis, n in case.sides.items())
             assert case.dtype == dtype
@@ -173,16 +173,16 @@ def test_no_case_is_wider_than_its_contract(name):
             volume = case.M * case.N * case.K * (case.batch or 1) * case.calls
             assert case.is_sampled or volume <= max(MAX_VOLUME, least)
         if 0 in contract.sizes("M"):
-            assert any(0 in (c.M, c.N, c.K) for c in made)
-        assert {c.config for c in made} == {0, 1}
-        assert {c.fill for c in made} == set(generate.list_fills(dtype))
-        assert {c.compare for c in made} == {None, *generate.list_relations(contract)}
+            assert any(0 in (c.M, c.N, c.K) for c in cases)
+        assert {c.config for c in cases} == {0, 1}
+        assert {c.fill for c in cases} == set(generate.list_fills(dtype))
+        assert {c.compare for c in cases} == {None, *generate.list_relations(contract)}
         assert (
-            {c.layout("a") for c in made}
-            == {c.layout("b") for c in made}
+            {c.layout("a") for c in cases}
+            == {c.layout("b") for c in cases}
             == set(contract.layout_names)
         )
-        assert {c.calls for c in made} == {1, 3}
+        assert {c.calls for c in cases} == {1, 3}
 
 
 def test_any_layout_means_narrow_views_too_and_contiguous_never_does():
@@ -243,16 +243,16 @@ def test_reports_and_findings_survive_json(data):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [("{", "broken JSON"), ("[]", "report schema"), ('{"schema": 9}', "got 9, expected 2")],
 )
-def test_a_report_of_another_kind_is_refused(text, words):
-    with pytest.raises(ValueError, match=words):
+def test_a_report_of_another_kind_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
         Report.from_json(text)
 
 
 @pytest.mark.parametrize(
-    ("stated", "shown", "members", "others"),
+    ("declared", "shown", "members", "others"),
     [
         ("0..", "0..", (0, 1, 65536), (-1, 65537)),
         ("..300", "1..300", (1, 300), (0, 301)),
@@ -264,8 +264,8 @@ def test_a_report_of_another_kind_is_refused(text, words):
         (multiple_of(8), "8..:8", (8, 16), (0, 12)),
     ],
 )
-def test_sizes_are_stated_in_many_ways(stated, shown, members, others):
-    sizes = Sizes.of(stated)
+def test_sizes_are_stated_in_many_ways(declared, shown, members, others):
+    sizes = Sizes.of(declared)
     assert str(sizes) == shown
     assert Sizes.of(shown) == sizes
     assert all(n in sizes for n in members)
@@ -274,8 +274,8 @@ def test_sizes_are_stated_in_many_ways(stated, shown, members, others):
 
 @pytest.mark.parametrize("name", [name for name in CONTRACTS if name != "square"])
 def test_a_contract_is_written_and_read_again(name):
-    words = json.loads(json.dumps(CONTRACTS[name].to_dict()))
-    assert Contract.from_dict(words) == CONTRACTS[name]
+    data = json.loads(json.dumps(CONTRACTS[name].to_dict()))
+    assert Contract.from_dict(data) == CONTRACTS[name]
 
 
 def test_a_condition_that_divides_by_zero_admits_no_such_size():

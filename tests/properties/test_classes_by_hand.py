@@ -112,9 +112,9 @@ def diagnosis_of(case, function):
 @pytest.mark.parametrize("name", DIAGNOSED)
 def test_a_wrong_result_is_diagnosed(name):
     case, function, expected = DIAGNOSED[name]
-    found = diagnosis_of(case, function)
-    assert (found.fault, found.operand, found.axis) == expected
-    assert MESSAGES.get(name, "") in found.message
+    diagnosis = diagnosis_of(case, function)
+    assert (diagnosis.fault, diagnosis.operand, diagnosis.axis) == expected
+    assert MESSAGES.get(name, "") in diagnosis.message
 
 
 def test_one_wrong_element_has_no_class():
@@ -128,6 +128,6 @@ def test_operands_of_fewer_bits_are_named(dtype, fewer):
         x, y = (widen(round_to(as_array(t), KNOWN[fewer])).astype(own) for t in (a, b))
         return as_tensor(round_to(exact_product(x, y)[0], KNOWN["fp32"]), "fp32")
 
-    found = diagnosis_of(Case(4, 4, 8, dtype, fill="normal", seed=1), launch)
-    assert found.fault == "rounding"
-    assert fewer in found.message.partition(": what operands rounded to ")[2]
+    diagnosis = diagnosis_of(Case(4, 4, 8, dtype, fill="normal", seed=1), launch)
+    assert diagnosis.fault == "rounding"
+    assert fewer in diagnosis.message.partition(": what operands rounded to ")[2]

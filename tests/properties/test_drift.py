@@ -79,26 +79,26 @@ def of_source(name: str, in_format: str, target: str | None = "sm_90"):
 
 
 def read_recorded() -> dict[tuple[str, str], Accumulator]:
-    """What probes of the same kernels, launched on an H200, found (scripts/measure.py drift)."""
+    """Return the accumulators that probes found on an H200, by kernel (scripts/measure.py drift)."""
     text = (ROOT / "tests" / "witnesses" / "recorded" / "drift_h200.json").read_text()
-    found = {}
+    accumulators = {}
     for row in json.loads(text)["kernels"]:
         fields = {k: v for k, v in row["accumulator"].items() if k != "name"}
         fields["pattern"] = tuple(map(tuple, fields["pattern"]))
-        found[row["kernel"], row["format"]] = Accumulator(**fields)
-    return found
+        accumulators[row["kernel"], row["format"]] = Accumulator(**fields)
+    return accumulators
 
 
 @pytest.mark.parametrize(
-    ("name", "in_format", "found", "faults"), first_of_each(KERNELS, lambda row: row[1])
+    ("name", "in_format", "accumulator", "faults"), first_of_each(KERNELS, lambda row: row[1])
 )
 def test_accumulators_are_told_apart_from_the_source(
-    name: str, in_format: str, found: str, faults: list[str]
+    name: str, in_format: str, accumulator: str, faults: list[str]
 ) -> None:
     """By the names above, and in every particular as on the GPU."""
     report = drift(of_source(name, in_format), in_format, sizes=[512])
     assert report.drift.accumulator is not None
-    assert report.drift.accumulator.name == found
+    assert report.drift.accumulator.name == accumulator
     assert report.drift.accumulator == read_recorded()[name, in_format]
     assert [deviation.fault for deviation in report.findings] == faults
     assert report.verdict == ("fail" if faults else "pass")
@@ -123,9 +123,9 @@ def test_the_how_to_shows_what_is_printed() -> None:
     shown = (ROOT / "docs" / "how-to" / "measure-drift.md").read_text(encoding="utf-8")
     report = drift(of_source("fp8_unpromoted", "fp8e4m3"), "fp8e4m3", sizes=[512], gpu="sm_90",
                    name="tests/support/drift_kernels.py:fp8_unpromoted")  # fmt: skip
-    said = [text for text, _ in lines(report)]
-    assert len(said) > 10
-    for line in (*said[:1], *said[3:-1]):
+    printed = [text for text, _ in lines(report)]
+    assert len(printed) > 10
+    for line in (*printed[:1], *printed[3:-1]):
         assert line in shown
 
 
@@ -182,9 +182,11 @@ def test_narrow_parts_are_excused_for_fp8_units_alone(fp8) -> None:
     promoted = fp8["promoted"]
     assert narrow_fp8(promoted, "fp8e4m3")
     half = replace(promoted, register=10)
-    for found, in_format in ((promoted, "fp16"), (half, "fp8e4m3")):
-        found = replace(found, read=11 if in_format == "fp16" else found.read)
-        assert [d.fault for d in deviations(found, "fp32", in_format)] == ["narrow_accumulator"]
+    for accumulator, in_format in ((promoted, "fp16"), (half, "fp8e4m3")):
+        accumulator = replace(accumulator, read=11 if in_format == "fp16" else accumulator.read)
+        assert [d.fault for d in deviations(accumulator, "fp32", in_format)] == [
+            "narrow_accumulator"
+        ]
     narrow_sum = replace(promoted, carried=10)
     assert len(deviations(narrow_sum, "fp32", "fp8e4m3")) == 2
 
@@ -202,7 +204,9 @@ def test_unknown_but_better_is_no_finding() -> None:
 def test_the_bound_keeps_the_order_that_was_found(fp8) -> None:
     """As promoted kernels are bounded by their own interval, unpromoted ones by every step's."""
     a, b = operands("fp8e4m3", 512)
-    models = {key: declared_model(found, "fp32", "fp8e4m3") for key, found in fp8.items()}
+    models = {
+        key: declared_model(accumulator, "fp32", "fp8e4m3") for key, accumulator in fp8.items()
+    }
     assert (models["promoted"].BLOCK_K, models["chain"].BLOCK_K) == (128, 32)
     bounds = {key: gemm_bound(a, b, model, "fp32") for key, model in models.items()}
     own = gemm_bound(a, b, triton_dot("sm_90", "fp8e4m3", BLOCK_M=64, BLOCK_N=64, BLOCK_K=128,
@@ -222,9 +226,9 @@ def test_measures_are_those_of_their_own_data() -> None:
         assert np.array_equal(y, b)
         return (2 * exact).astype(np.float32)
 
-    found = measure(doubled, "bf16", 64, model)
-    assert [m.data for m in found] == list(DATA)
-    for n, m in enumerate(found):
+    measures = measure(doubled, "bf16", 64, model)
+    assert [m.data for m in measures] == list(DATA)
+    for n, m in enumerate(measures):
         rows, columns = slice(32 * n, 32 * n + 32), slice(16 * n, 16 * n + 16)
         c = exact[rows, columns]
         size = np.abs(widen(a[rows])) @ np.abs(widen(b[:, columns]))
@@ -241,9 +245,9 @@ def test_measures_are_those_of_their_own_data() -> None:
 def test_what_is_no_product_is_a_finding() -> None:
     report = drift(launch_product(lambda a, b: None, "fp16", "cpu"), "fp16", sizes=[32])
     assert (report.verdict, report.drift.accumulator, report.drift.measures) == ("fail", None, ())
-    (found,) = report.findings
-    assert (found.fault, found.got, found.expected) == ("no_product", "NoneType", "a tensor")
-    assert found.message == "result: got NoneType, expected a tensor"
+    (finding,) = report.findings
+    assert (finding.fault, finding.got, finding.expected) == ("no_product", "NoneType", "a tensor")
+    assert finding.message == "result: got NoneType, expected a tensor"
 
 
 def test_slopes_are_powers_of_k() -> None:

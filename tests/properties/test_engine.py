@@ -114,7 +114,7 @@ def test_after_a_finding_a_few_more_cases_are_drawn():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"max_examples": 0}, "check: got max_examples=0, expected a positive integer"),
         ({"max_examples": True}, "expected a positive integer"),
@@ -122,8 +122,8 @@ def test_after_a_finding_a_few_more_cases_are_drawn():
         ({"case": Case(1, 1, 1, batch=1)}, "check case: got a batch, expected none for matmul"),
     ],
 )
-def test_arguments_out_of_range_are_refused(options, words):
-    with pytest.raises(ValueError, match=words.replace("=", "\\=")):
+def test_arguments_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message.replace("=", "\\=")):
         check_with(fake_run(), **options)
 
 

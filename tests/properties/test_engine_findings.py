@@ -202,8 +202,8 @@ def test_a_call_of_which_nothing_is_known_is_no_finding(error, verdict, number):
         calls.append(options)
         if len(calls) == number:
             raise error
-        found = Launch("body", (1, 1, 1), {}, 0, 1, (), False, KERNEL_LINE)
-        return Run(torch.matmul(a.float(), b.float()).to(a.dtype), [found])
+        launched = Launch("body", (1, 1, 1), {}, 0, 1, (), False, KERNEL_LINE)
+        return Run(torch.matmul(a.float(), b.float()).to(a.dtype), [launched])
 
     kernel = KernelUnderTest("mm", torch.matmul, Contract())
     report = check(kernel, case=COMPARED, _run=run)

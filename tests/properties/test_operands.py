@@ -97,9 +97,9 @@ def test_every_write_is_seen_and_named(layout):
                 code = bits(operand.parent)
                 kept = code[offset].copy()
                 code[offset] ^= 1
-                (found,) = find_changes(operand)
-                assert (found.what, found.count) == (offset_name, 1)
-                assert found.operand == operand.role.name
+                (change,) = find_changes(operand)
+                assert (change.what, change.count) == (offset_name, 1)
+                assert change.operand == operand.role.name
                 code[offset] = kept
 
 
@@ -231,5 +231,5 @@ def test_every_narrow_view_reaches_two_to_the_31_and_is_watched_near_its_lines(l
             assert seen == (what == "element")
         code = bits(operand.parent)
         code[own[-1]] ^= 1
-        (found,) = find_changes(operand)
-        assert (found.what, found.count) == ("element", 1)
+        (change,) = find_changes(operand)
+        assert (change.what, change.count) == ("element", 1)

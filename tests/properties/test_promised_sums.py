@@ -1,4 +1,4 @@
-"""What a contract promises of sums and of saturated results is what it is judged by."""
+"""Sums and saturated results are judged by what the contract declares of them."""
 
 from functools import partial
 

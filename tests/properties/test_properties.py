@@ -30,11 +30,11 @@ RESULTS = {
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_result_of_the_wrong_kind_is_one_clear_line(name):
-    launch, fault, words = RESULTS[name]
-    found = [f for f in judge(outcome_of(Case(3, 4, 5), launch)).findings if f.fault == fault]
-    assert len(found) == 1
-    assert words in found[0].message
-    assert "\n" not in found[0].message
+    launch, fault, message = RESULTS[name]
+    findings = [f for f in judge(outcome_of(Case(3, 4, 5), launch)).findings if f.fault == fault]
+    assert len(findings) == 1
+    assert message in findings[0].message
+    assert "\n" not in findings[0].message
 
 
 def test_an_empty_result_shares_no_memory():
@@ -50,7 +50,7 @@ def _raises(error):
 
 
 @pytest.mark.parametrize(
-    ("error", "fault", "words"),
+    ("error", "fault", "message"),
     [
         (ValueError("no\nsuch   shape"), "raised", "got ValueError: no such shape"),
         (AssertionError(), "raised", "got AssertionError, expected a result"),
@@ -59,10 +59,10 @@ def _raises(error):
         (KernelError("no such type", HERE), "kernel_error", "at kernels.py:31: got no such type"),
     ],
 )
-def test_what_a_wrapper_raises_is_a_finding_with_its_line(error, fault, words):
+def test_what_a_wrapper_raises_is_a_finding_with_its_line(error, fault, message):
     (finding,) = judge(outcome_of(Case(1, 1, 1), _raises(error))).findings
     assert (finding.property, finding.fault) == (memory_use.ENDS, fault)
-    assert words in finding.message
+    assert message in finding.message
     assert finding.where.startswith("kernels.py:31" if fault != "raised" else "test_properties.py:")
     assert len(finding.message) < 400
     assert "\n" not in finding.message
@@ -81,12 +81,12 @@ def test_changed_operands_are_found_and_the_result_judged_by_what_was_given():
         return c
 
     outcome = outcome_of(Case(3, 4, 5), launch)
-    found = list(memory_use.judge_inputs(outcome))
-    assert [(f.fault, f.operand) for f in found] == [
+    findings = list(memory_use.judge_inputs(outcome))
+    assert [(f.fault, f.operand) for f in findings] == [
         ("element_changed", "a"),
         ("guard_changed", "b"),
     ]
-    assert "element a[1, 2] changed, expected none changed" in found[0].message
+    assert "element a[1, 2] changed, expected none changed" in findings[0].message
     assert names(outcome) == [memory_use.INPUTS]
 
 
@@ -111,8 +111,8 @@ def test_bits_that_depend_on_the_call_are_found_down_to_the_nan():
 
 
 def _fault(kind, access="load", operand="a", follows=""):
-    words = ("rows 1..15 of a", "rows 0..0")
-    return Fault(kind, "k", access, operand, "M", HERE, *words, 1, 15, follows)
+    texts = ("rows 1..15 of a", "rows 0..0")
+    return Fault(kind, "k", access, operand, "M", HERE, *texts, 1, 15, follows)
 
 
 def test_a_fault_of_the_simulator_is_a_finding_with_operand_axis_and_line():
@@ -151,8 +151,8 @@ def test_every_fault_that_the_simulator_reports_has_a_property():
     ],
 )
 def test_a_consequence_names_its_cause_and_a_stray_load_moves_no_store(faults, causes):
-    found = judge(outcome_of(Case(1, 1, 1), product, faults=faults)).findings
-    assert {f.property: f.cause for f in found if f.property != "stays_in_bounds"} == causes
+    findings = judge(outcome_of(Case(1, 1, 1), product, faults=faults)).findings
+    assert {f.property: f.cause for f in findings if f.property != "stays_in_bounds"} == causes
 
 
 def test_a_wrong_value_beside_a_harmless_stray_load_is_a_fault_of_its_own():
@@ -190,13 +190,15 @@ def test_the_mirror_property_compares_access_by_access():
     def outcome_with(change):
         def run(launch, a, b, trace=None, **options):
             c = launch(a, b)
-            stated = launch_of(
+            described = launch_of(
                 (tuple(a.shape), a.stride()),
                 (tuple(b.shape), b.stride()),
                 (tuple(c.shape), c.stride()),
                 constants,
             )
-            touches = [t for pid in kernel.pids(stated) for t in touches_of(kernel, stated, pid)]
+            touches = [
+                t for pid in kernel.pids(described) for t in touches_of(kernel, described, pid)
+            ]
             trace.append(("k", (2, 2, 1), [_all_programs(t) for t in change(touches)]))
             launched = Launch("k", (2, 2, 1), constants, 0, 1, ((16, 16, 16),), False, HERE)
             return Run(result=c, launches=[launched])

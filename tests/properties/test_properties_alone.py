@@ -28,7 +28,7 @@ def check_launch(launch, contract=ANY, **options):
     return check(KernelUnderTest("matmul", launch, contract), **options)
 
 
-# wrapper, contract, property, fault, operand, axis, what the message holds
+# wrapper, contract, property, fault, operand, axis, a part of the message
 FP32 = torch.float32
 ALONE = [
     (kernels.flawed("doubles_in_a_loop"), ANY,
@@ -63,16 +63,16 @@ ALONE = [
 
 
 @pytest.mark.parametrize(
-    ("launch", "contract", "name", "fault", "operand", "axis", "words"),
+    ("launch", "contract", "name", "fault", "operand", "axis", "message"),
     ALONE,
     ids=[f"{row[2]}-{row[0].__name__}" for row in ALONE],
 )
-def test_one_property_alone_kills_it(launch, contract, name, fault, operand, axis, words):
+def test_one_property_alone_kills_it(launch, contract, name, fault, operand, axis, message):
     report = check_launch(launch, contract)
     assert {f.property for f in report.findings if f.cause is None} == {name}
     first = report.findings[0]
     assert (first.fault, first.operand, first.axis) == (fault, operand, axis), first.message
-    assert words in first.message
+    assert message in first.message
     replayed = check_launch(launch, contract, case=Case.from_json(first.case.to_json()))
     assert name in {f.property for f in replayed.findings}
 
@@ -125,8 +125,8 @@ def test_few_multiprocessors_make_a_persistent_kernel_walk():
 
 
 def test_our_persistent_kernel_is_run_with_few_multiprocessors_and_so_is_its_mirror():
-    made = corners(wide(), Survey(asks_sms=True), "fp16")
-    assert {case.sms for case in made} == {None, 1, 7}
+    cases = corners(wide(), Survey(asks_sms=True), "fp16")
+    assert {case.sms for case in cases} == {None, 1, 7}
     kernel = KernelUnderTest("p", matmul_persistent, mirror=mirror_for("matmul_persistent"))
     case = Case(200, 300, 20, config=4, sms=7)
     outcome = observe(kernel, case, Simulator(None, run))

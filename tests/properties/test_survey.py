@@ -78,10 +78,10 @@ class Layer:
     ],
 )
 def test_constants_are_read_from_whatever_a_wrapper_names(function, given, expected):
-    found = find_constants(function, given)
-    assert set(found) >= expected
-    assert expected or found == ()
-    assert all(n >= 5 for n in found)
+    constants = find_constants(function, given)
+    assert set(constants) >= expected
+    assert expected or constants == ()
+    assert all(n >= 5 for n in constants)
 
 
 @pytest.mark.parametrize("tile", [(16, 16, 16), (128, 256, 64), (64, 32, 128)])
@@ -111,32 +111,32 @@ def test_groups_of_tiles_are_passed_along_each_axis_beside_several_tiles_of_the_
     for is_whole in (True, False):
         own = (case for case in cases if (case.K % 128 == 0) == is_whole and case.config == 1)
         counts = [(triton.cdiv(case.M, rows), triton.cdiv(case.N, columns)) for case in own]
-        found = {(m > 8, n > 8) for m, n in counts if min(m, n) > 1}
-        assert {(True, False), (False, True)} <= found, is_whole
+        passed = {(m > 8, n > 8) for m, n in counts if min(m, n) > 1}
+        assert {(True, False), (False, True)} <= passed, is_whole
     assert (8 * rows, 2 * columns) in {(case.M, case.N) for case in cases}
 
 
 def test_each_tile_of_a_configuration_has_ragged_sides_and_aligned_rows():
     """A wrapper that chooses its tiles by the sizes is tried at the edge of each of them."""
     survey = Survey((((128, 128, 64), (32, 64, 128)), ((64, 64, 32), (16, 128, 64))))
-    found = {(c.config, c.M, c.N, c.K) for c in corners(Contract(), survey, "fp16")}
-    assert {(0, 33, 65, 129), (0, 33, 128, 256)} <= found
-    assert {(1, 17, 129, 65), (1, 17, 256, 128)} <= found
+    drawn = {(c.config, c.M, c.N, c.K) for c in corners(Contract(), survey, "fp16")}
+    assert {(0, 33, 65, 129), (0, 33, 128, 256)} <= drawn
+    assert {(1, 17, 129, 65), (1, 17, 256, 128)} <= drawn
 
 
 def test_few_multiprocessors_meet_aligned_rows_and_each_tile():
     """A loop over tiles, and a tile that is chosen by their number, may stand behind alignment."""
     tiles = (((64, 64, 32), (128, 256, 64)),)
-    found = {
+    drawn = {
         (c.sms, c.M, c.N, c.K) for c in corners(Contract(), Survey(tiles, asks_sms=True), "fp16")
     }
-    aligned = {x for x in found if x[0] == 1 and x[2] % 64 == x[3] % 64 == 0 and min(x) > 0}
+    aligned = {x for x in drawn if x[0] == 1 and x[2] % 64 == x[3] % 64 == 0 and min(x) > 0}
     assert {(1, 129, 512, 128), (1, 257, 512, 128)} <= aligned
     assert not any(c.sms for c in corners(Contract(), Survey(tiles), "fp16"))
 
 
 def test_an_empty_sum_has_more_tiles_than_a_group_too():
-    """It may have a kernel of its own, whose order of tiles is tried nowhere else."""
+    """It may have a separate kernel, whose order of tiles is tried nowhere else."""
     survey = Survey((((128, 32, 64), (64, 256, 64)),), named_groups=(8,))
     empty = [(c.M, c.N) for c in corners(Contract(K="0.."), survey, "fp16") if c.K == 0]
     assert any(M > 8 * 128 and N > 256 for M, N in empty)
@@ -170,15 +170,15 @@ def test_many_constants_leave_room_for_the_other_cases():
 
 def test_elements_are_overwritten_where_they_lie():
     for layout in ("row", "padded", "expanded", "expanded_k", "transposed"):
-        one, other = (
+        first, second = (
             tensors_of(Case(5, 7, 6, layouts=(("a", layout), ("b", layout)), seed=seed))
             for seed in (1, 2)
         )
-        for name, tensor in one.items():
+        for name, tensor in first.items():
             before = tensor.data_ptr()
-            assert not torch.equal(tensor, other[name])
-            overwrite(tensor, other[name])
-            assert torch.equal(tensor, other[name])
+            assert not torch.equal(tensor, second[name])
+            overwrite(tensor, second[name])
+            assert torch.equal(tensor, second[name])
             assert tensor.data_ptr() == before
 
 
@@ -187,5 +187,5 @@ def test_every_configuration_meets_a_second_tile_of_a_program():
     tiles = tuple(((bm, 64, 32),) for bm in (128, 64, 16))
     for asks in (True, False):
         drawn = corners(Contract(), Survey(tiles, asks_sms=asks), "fp16")
-        found = {case.config for case in drawn if case.sms == 1 and case.M > 32 and case.N > 128}
-        assert found == ({0, 1, 2} if asks else set())
+        configs = {case.config for case in drawn if case.sms == 1 and case.M > 32 and case.N > 128}
+        assert configs == ({0, 1, 2} if asks else set())

@@ -97,9 +97,9 @@ def test_one_wrong_unit_in_one_element_is_found(dtype):
         return c
 
     outcome = outcome_of(Case(3, 4, 5, dtype), lambda a, b: product(a, b, None, off))
-    found = next(f for f in judge(outcome).findings if f.property == exact_values.EXACT)
-    assert found.message.startswith("c[2, 1]: got ")
-    assert found.message.endswith("1 of 12 elements wrong")
+    finding = next(f for f in judge(outcome).findings if f.property == exact_values.EXACT)
+    assert finding.message.startswith("c[2, 1]: got ")
+    assert finding.message.endswith("1 of 12 elements wrong")
 
 
 def test_nan_is_wrong_and_its_ratio_is_no_number_in_the_report():
@@ -126,9 +126,9 @@ def test_a_narrow_accumulator_is_beyond_the_bound_and_called_rounding(name, K):
     case = Case(8, 8, K, "fp16", fill="positive", seed=1)
     outcome = outcome_of(case, narrow_sums(name))
     (finding,) = exact_values.judge_bound(outcome)
-    found = diagnose(finding, outcome)
-    assert found.fault == "rounding"
-    assert f"sums kept in {name}" in found.message
+    diagnosis = diagnose(finding, outcome)
+    assert diagnosis.fault == "rounding"
+    assert f"sums kept in {name}" in diagnosis.message
 
 
 def test_a_contract_that_declares_an_fp16_accumulator_allows_it():

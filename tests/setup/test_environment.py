@@ -57,15 +57,15 @@ def test_the_environment_is_made_once_and_reused(clone, tmp_path):
     done = run(clone, index)
     assert (done.returncode, done.stdout) == (0, f"{CPU}\n"), done.stderr
     assert f"run: installing with pip: torch {CPU}, the CPU build, about 2 GB in all" in done.stderr
-    said = "run: .venv is ready: torch 2.13.0+cpu (the CPU build), Triton 3.7.1, 0.0 GB"
-    assert said in last_line(done)
+    message = "run: .venv is ready: torch 2.13.0+cpu (the CPU build), Triton 3.7.1, 0.0 GB"
+    assert message in last_line(done)
     again = run(clone, None)
     assert (again.returncode, again.stdout, again.stderr) == (0, f"{CPU}\n", "run: using .venv\n")
 
 
 @pytest.mark.lane("full")
 def test_a_default_build_is_announced(clone, tmp_path):
-    """Where the index has no CPU build, the size says so before the download."""
+    """If the index has no CPU build, the size is reported before the download."""
     done = run(clone, write_index(tmp_path / "index", CUDA))
     assert "run: installing with pip: torch 2.13.0, a build with CUDA, about 5 GB" in done.stderr
     assert "run: .venv is ready: torch 2.13.0 (built with CUDA 13.0)" in last_line(done)

@@ -1,4 +1,4 @@
-"""The lanes of this repository's tests: what runs, what the last line says, and wrong marks."""
+"""The lanes of this repository's tests: what runs, the last line's text, and wrong marks."""
 
 import os
 import shutil
@@ -39,11 +39,11 @@ def run_pytest(tmp_path):
     folders = [TESTS, TESTS / "support", TESTS.parent / "src", os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join(map(str, folders))
 
-    def run(text, *words):
+    def run(text, *options):
         (tmp_path / "test_it.py").write_text(text)
-        words = ("-p", "no:cacheprovider", *words)
+        options = ("-p", "no:cacheprovider", *options)
         env = {**os.environ, "PYTHONPATH": path}
-        status, out = run_module("pytest", *words, cwd=tmp_path, env=env)
+        status, out = run_module("pytest", *options, cwd=tmp_path, env=env)
         return status, out.splitlines()
 
     return run
@@ -67,14 +67,14 @@ def test_the_full_lane_leaves_none_out(run):
 def test_the_lane_holds_for_tests_that_are_named(run):
     status, lines = run(FILE, "test_it.py::test_long[1]")
     assert (status, lines[-1]) == (5, "1 test was deselected: ./run test --full runs all")
-    for words in (["test_it.py::test_long[1]", "--full"], ["test_it.py::test_plain"]):
-        status, lines = run(FILE, *words)
+    for options in (["test_it.py::test_long[1]", "--full"], ["test_it.py::test_plain"]):
+        status, lines = run(FILE, *options)
         assert (status, "1 passed" in lines[-1]) == (0, True)
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("line", "said", "workers"),
+    ("line", "message", "workers"),
     [
         ("pytest.mark.lane('ful')", "got 'ful', expected default or full", []),
         ("pytest.mark.lane()", "got nothing, expected default or full", ["-n", "1"]),
@@ -82,11 +82,11 @@ def test_the_lane_holds_for_tests_that_are_named(run):
         (f"[{FULL}, {DEFAULT}]", "got default and full, expected one of them", []),
     ],
 )
-def test_a_wrong_lane_is_one_line(run, line, said, workers):
+def test_a_wrong_lane_is_one_line(run, line, message, workers):
     status, lines = run(f"import pytest\npytestmark = {line}\ndef test(): pass\n", *workers)
     assert status == (pytest.ExitCode.TESTS_FAILED if workers else pytest.ExitCode.INTERRUPTED)
     start = next(n for n, text in enumerate(lines) if "ERROR collecting" in text)
-    assert lines[start + 1] == f"test: lane: {said}"
+    assert lines[start + 1] == f"test: lane: {message}"
     assert lines[start + 2].startswith("=")
 
 

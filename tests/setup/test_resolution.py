@@ -58,7 +58,7 @@ def shorten(version: str) -> str:
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_default_has_a_torch_and_the_triton_that_it_requires(python, tmp_path):
-    """What ./run installs."""
+    """The versions that ./run installs."""
     versions = resolve(python, constraints=CONSTRAINTS, folder=tmp_path)
     assert TRITON_OF_TORCH[shorten(versions["torch"])] == shorten(versions["triton"])
     assert f"triton=={shorten(versions['triton'])}.*" in CONSTRAINTS

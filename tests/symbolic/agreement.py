@@ -28,12 +28,12 @@ MOST_TRIPS = 400
 
 
 class Left(Exception):
-    """Why a launch is not compared."""
+    """The reason why a launch is not compared."""
 
 
 @dataclass
 class Touches:
-    """How often each (kind, tensor, program, element) is touched, and how many lanes that is."""
+    """The accesses of each (kind, tensor, program, element), counted, and their number of lanes."""
 
     count: Counter
     lanes: int = 0
@@ -79,9 +79,9 @@ def list_trips(machine, trips, values):
 
 
 def evaluate_accesses(machine, values):
-    """What one launch touches where symbols have these values."""
+    """Return the accesses of one launch for the given values of the symbols."""
     grid = [int(evaluate(n, values)) for n in machine.grid]
-    found = Touches(Counter())
+    touches = Touches(Counter())
     for z in range(grid[2]):
         for y in range(grid[1]):
             for x in range(grid[0]):
@@ -92,13 +92,13 @@ def evaluate_accesses(machine, values):
                 number = x + grid[0] * (y + grid[1] * z)
                 for access in machine.accesses:
                     for at in list_trips(machine, access.trips, here):
-                        _touch(found, access, {**here, **at}, number)
-                        if found.lanes > MOST_LANES:
+                        _touch(touches, access, {**here, **at}, number)
+                        if touches.lanes > MOST_LANES:
                             raise Left("too many lanes")
-    return found
+    return touches
 
 
-def _touch(found, access, values, program):
+def _touch(touches, access, values, program):
     lanes = {}
     shape = access.shape
     for atom in walk(access.term, access.mask, access.path):
@@ -111,11 +111,11 @@ def _touch(found, access, values, program):
         return
     mask = np.broadcast_to(evaluate(access.mask, values, memo), shape)
     offsets = np.broadcast_to(evaluate(access.term, values, memo), shape)
-    found.lanes += max(mask.size, 1)
+    touches.lanes += max(mask.size, 1)
     elements, counts = np.unique(offsets[mask], return_counts=True)
     key = (access.kind, access.tensor.name, program)
     for element, n in zip(elements.tolist(), counts.tolist(), strict=True):
-        found.count[*key, element] += n
+        touches.count[*key, element] += n
 
 
 def count_touches(accesses):
@@ -136,7 +136,7 @@ def count_touches(accesses):
 
 @dataclass
 class Agreement:
-    """How many drawn calls agree, where one does not, and why others are not compared."""
+    """The number of drawn calls that agree, the differences, and why others are not compared."""
 
     calls: int = 0
     lanes: int = 0
@@ -155,7 +155,7 @@ class _Book:
 
 def compare(kernel, draws, seed=0, seconds=20.0, most=40, target=None):
     """Compare `draws` calls of a kernel, all of one way of calling it and one configuration."""
-    found, rng, book = Agreement(), random.Random(f"{kernel.name} {seed}"), _Book(kernel)
+    agreement, rng, book = Agreement(), random.Random(f"{kernel.name} {seed}"), _Book(kernel)
     state = keep_state(kernel.launch)
     try:
         domain = next(iter(list_domains(kernel)))
@@ -164,23 +164,23 @@ def compare(kernel, draws, seed=0, seconds=20.0, most=40, target=None):
         solver = Solver(domain.condition, deadline=deadline)
         paths = list(list_paths(book, domain, target, config, solver, deadline))
     except (NotExpressible, OutOfTime) as why:
-        found.left[f"no paths: {why}"] += draws
-        return found
+        agreement.left[f"no paths: {why}"] += draws
+        return agreement
     finally:
         state.restore()
     machines = {}
     for _ in range(draws):
         case = _draw(rng, kernel, replace(domain.case, config=config), most)
         if case is None:
-            found.left["no case"] += 1
+            agreement.left["no case"] += 1
             continue
         try:
-            _compare_one(found, kernel, case, domain, paths, machines, target)
+            _compare_one(agreement, kernel, case, domain, paths, machines, target)
         except Left as why:
-            found.left[str(why)] += 1
+            agreement.left[str(why)] += 1
         finally:
             state.restore()
-    return found
+    return agreement
 
 
 def _draw(rng, kernel, case, most):
@@ -200,51 +200,51 @@ def _draw(rng, kernel, case, most):
     return None
 
 
-def _compare_one(found, kernel, case, domain, paths, machines, target):
+def _compare_one(agreement, kernel, case, domain, paths, machines, target):
     observation = observe(kernel, case, Simulator(target), traced=True)
     if observation.raised is not None:
         raise Left(f"the call raised: {observation.raised.kind}")
     values = _read(domain, case, observation)
-    ways = [i for i, path in enumerate(paths) if _holds(path.condition, values)]
-    if len(ways) != 1:
-        raise Left(f"{len(ways)} paths of these sizes")
-    path = paths[ways[0]]
+    matches = [i for i, path in enumerate(paths) if _holds(path.condition, values)]
+    if len(matches) != 1:
+        raise Left(f"{len(matches)} paths of these sizes")
+    path = paths[matches[0]]
     if path.failed is not None:
         raise Left(f"not traced: {path.failed.message}")
-    if ways[0] not in machines:
+    if matches[0] not in machines:
         try:
-            machines[ways[0]] = follow_all(path)
+            machines[matches[0]] = follow_all(path)
         except Left as why:
-            machines[ways[0]] = why
-    if isinstance(machines[ways[0]], Left):
-        raise machines[ways[0]]
+            machines[matches[0]] = why
+    if isinstance(machines[matches[0]], Left):
+        raise machines[matches[0]]
     trace = observation.trace
     if len(trace) != len(path.launches):
-        words = f"{case}: {len(trace)} launches, expected {len(path.launches)}"
-        found.differences.append(words)
+        text = f"{case}: {len(trace)} launches, expected {len(path.launches)}"
+        agreement.differences.append(text)
         return
     for launch, machine, (_, grid, touches) in zip(
-        path.launches, machines[ways[0]], trace, strict=True
+        path.launches, machines[matches[0]], trace, strict=True
     ):
         if not all(evaluate(x.cond, values) for x in machine.claims if x.words == ROWS_END):
             raise Left("rows stored to their last 16 bytes")
         at = tuple(int(evaluate(n, values)) for n in machine.grid)
         if at != tuple(grid):
-            found.differences.append(f"{case}: grid {at}, expected {tuple(grid)}")
+            agreement.differences.append(f"{case}: grid {at}, expected {tuple(grid)}")
             continue
-        made = evaluate_accesses(machine, values)
-        found.lanes += made.lanes
+        evaluated = evaluate_accesses(machine, values)
+        agreement.lanes += evaluated.lanes
         given = _names(launch, machine)
-        mine, theirs = Counter(), Counter()
-        for (kind, name, *rest), n in made.count.items():
-            mine[kind, given[name], *rest] += n
+        formula_counts, traced_counts = Counter(), Counter()
+        for (kind, name, *rest), n in evaluated.count.items():
+            formula_counts[kind, given[name], *rest] += n
         for (kind, name, *rest), n in count_touches(touches).items():
-            theirs[kind, given.get(name, name), *rest] += n
-        if mine != theirs:
-            extra, missing = mine - theirs, theirs - mine
-            words = f"{launch.kernel} at {case}: formulas add {list(extra.items())[:3]}"
-            found.differences.append(f"{words}, lack {list(missing.items())[:3]}")
-    found.calls += 1
+            traced_counts[kind, given.get(name, name), *rest] += n
+        if formula_counts != traced_counts:
+            extra, missing = formula_counts - traced_counts, traced_counts - formula_counts
+            text = f"{launch.kernel} at {case}: formulas add {list(extra.items())[:3]}"
+            agreement.differences.append(f"{text}, lack {list(missing.items())[:3]}")
+    agreement.calls += 1
 
 
 def _read(domain, case, observation):
@@ -259,7 +259,7 @@ def _read(domain, case, observation):
 
 
 def _holds(cond, values):
-    """Whether a condition holds; operands lie at addresses that are multiples of much."""
+    """Return whether a condition holds; operands lie at addresses that are multiples of 2**12."""
     other = {x: 2**12 for x in walk(cond) if x.is_leaf and x not in values}
     return bool(evaluate(cond, {**other, **values}))
 

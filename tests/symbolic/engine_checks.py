@@ -1,4 +1,4 @@
-"""What the rules of the prover must fulfil: checks that pass, and fail where a rule is wrong."""
+"""Requirements on the rules of the prover: checks that pass, and fail where a rule is wrong."""
 
 import random
 
@@ -31,7 +31,7 @@ PINNED = ("floordiv", "mod", "div", "rem", "min", "max", "choice", "flag")
 
 
 def definitions_hold():
-    """What defines an atom holds of its value, and of no other where it has but one."""
+    """The definition of an atom holds for its value, and for no other if it has only one."""
     rng = random.Random(1)
     for kind in (*PINNED, "and"):
         args = {"choice": (le(X, Y), X, Y), "flag": (le(X, Y),)}.get(kind, (X, D))
@@ -50,7 +50,7 @@ def definitions_hold():
 
 
 def terms_are_what_they_say():
-    """Simplified terms have the value of the operation; what is said of their size is true."""
+    """Simplified terms have the value of the operation, and their declared bounds hold."""
     rng = random.Random(2)
     lanes = [lemmas.lane(i, 16) for i in range(2)]
     for kind in ("floordiv", "mod", "div", "rem", "min", "max", "and", "or", "xor", "shr"):
@@ -62,18 +62,26 @@ def terms_are_what_they_say():
             by = rng.choice((1, 2, 3, 4, 8, 15, 16))
             if rng.random() < 0.3:  # a tile's number and a lane, of groups of tiles
                 poly, by = 16 * rng.randint(1, 4) * X + rng.randint(1, 2) * lanes[1], 64
-            made = terms.make(kind, poly, by)
+            simplified = terms.make(kind, poly, by)
             given = {x.atom: rng.randint(0, 15) for x in lanes} | {X.atom: rng.randint(-50, 50)}
             plain = int(evaluate(poly, given))
-            wanted = {
+            expected = {
                 "floordiv": plain // by, "mod": plain % by, "div": int(plain / by),
                 "rem": plain - int(plain / by) * by, "min": min(plain, by), "max": max(plain, by),
                 "and": plain & by, "or": plain | by, "xor": plain ^ by, "shr": plain >> by,
             }[kind]  # fmt: skip
-            assert int(evaluate(made, given)) == wanted, (kind, poly, by)
-            assert not made.is_natural or wanted >= 0
-            assert not made.is_natural or wanted >= made.least, (kind, made, made.least)
-            assert made.most is None or wanted <= made.most, (kind, made, made.most)
+            assert int(evaluate(simplified, given)) == expected, (kind, poly, by)
+            assert not simplified.is_natural or expected >= 0
+            assert not simplified.is_natural or expected >= simplified.least, (
+                kind,
+                simplified,
+                simplified.least,
+            )
+            assert simplified.most is None or expected <= simplified.most, (
+                kind,
+                simplified,
+                simplified.most,
+            )
     cond = le(X, 3)
     for n in (2, 3, 4):
         chosen = terms.make("choice", cond, X, Y), terms.make("flag", cond)
@@ -171,28 +179,28 @@ def digits_are_of_their_number():
     lanes = [lemmas.lane(i, 8) for i in range(2)]
     for _ in range(40):
         x, y = (rng.choice((8, 16)) * term(z) + lane for z, lane in zip((X, Y), lanes, strict=True))
-        said = list(indices.split_equal(x, y))
+        conds = list(indices.split_equal(x, y))
         for at in np.ndindex(8, 8, 4, 4):
             given = dict(zip((*(z.atom for z in (*lanes, X, Y)),), at, strict=True))
             same = bool(evaluate(eq(x, y), given))
-            assert not same or all(bool(evaluate(cond, given)) for cond in said)
-    for places in (([8 * X + lanes[0]],), ([8 * X + lanes[0]], [4 * X + lanes[0]]), ([X],)):
-        (index,), within = indices.new_element(solving.Solver(), [D], places)
+            assert not same or all(bool(evaluate(cond, given)) for cond in conds)
+    for positions in (([8 * X + lanes[0]],), ([8 * X + lanes[0]], [4 * X + lanes[0]]), ([X],)):
+        (index,), within = indices.new_element(solving.Solver(), [D], positions)
         tile, *below = (x for x in walk(index) if x.is_leaf)
-        found = set()
+        elements = set()
         for n, lane in np.ndindex(20, 8):
             given = {D.atom: 19, tile: n, **dict.fromkeys(below, lane)}
             if bool(evaluate(within, given)):
-                found.add(int(evaluate(index, given)))
-        assert found == set(range(19))
+                elements.add(int(evaluate(index, given)))
+        assert elements == set(range(19))
 
 
 def indices_are_of_their_offset():
     rows, columns = symbol("rows", True), symbol("columns", True)
     strides = (symbol("s0", True), symbol("s1", True))
     offset = (X + 3) * strides[0] + Y * strides[1]
-    found = indices.locate(offset, (rows, columns), strides)
-    assert found[0] * strides[0] + found[1] * strides[1] == offset
+    located = indices.locate(offset, (rows, columns), strides)
+    assert located[0] * strides[0] + located[1] * strides[1] == offset
     try:
         indices.locate(offset + 1, (rows, columns), strides)
     except indices.NotAffine:
@@ -207,54 +215,54 @@ def agrees(*names):
     def check():
         for name in names:
             kernel = known.get(name) or _own(name)
-            found = agreement.compare(kernel, 3, most=40, seconds=4.0)
-            assert found.differences == []
-            assert found.calls, found.left
+            compared = agreement.compare(kernel, 3, most=40, seconds=4.0)
+            assert compared.differences == []
+            assert compared.calls, compared.left
 
     return check
 
 
-def proved(name, whole, **words):
+def proved(name, whole, **fields):
     """A check that a property of a right kernel is proved."""
     known = {kernel.name: kernel for kernel in KERNELS}
 
     def check():
-        kernel = known.get(name) or _own(name, **words)
-        found = proving.prove(kernel, seconds=20.0).find(whole)
-        assert found is not None
-        assert found.status == PROVED, found
+        kernel = known.get(name) or _own(name, **fields)
+        proof = proving.prove(kernel, seconds=20.0).find(whole)
+        assert proof is not None
+        assert proof.status == PROVED, proof
 
     return check
 
 
-def unproved(name, broken, **words):
+def unproved(name, broken, **fields):
     """A check that a property of a wrong kernel is not proved."""
     known = {mutant.name: mutant for mutant in MUTANTS}
 
     def check():
-        kernel = known[name].kernel if name in known else _own(name, **words)
-        found = proving.prove(kernel, seconds=SECONDS).find(broken)
-        assert found is None or found.status != PROVED
+        kernel = known[name].kernel if name in known else _own(name, **fields)
+        proof = proving.prove(kernel, seconds=SECONDS).find(broken)
+        assert proof is None or proof.status != PROVED
 
     return check
 
 
-def _own(name, **words):
-    words = {"layouts": "contiguous", **words}
+def _own(name, **fields):
+    fields = {"layouts": "contiguous", **fields}
     own = (unsound_kernels, unsound_addresses, product_wrappers, product_kernels, product_sums)
-    place = next(place for place in (*own, misleading_hints) if hasattr(place, name))
-    return KernelUnderTest(name, getattr(place, name), wide(**words))
+    module = next(module for module in (*own, misleading_hints) if hasattr(module, name))
+    return KernelUnderTest(name, getattr(module, name), wide(**fields))
 
 
-def break_rule(monkeypatch, place, attribute, broken, check):
+def break_rule(monkeypatch, owner, attribute, broken, check):
     """Put something else in place of a rule; the check must then fail."""
-    if isinstance(place, dict):
-        monkeypatch.setitem(place, attribute, broken)
+    if isinstance(owner, dict):
+        monkeypatch.setitem(owner, attribute, broken)
     else:
-        monkeypatch.setattr(place, attribute, broken)
+        monkeypatch.setattr(owner, attribute, broken)
     # atoms that were made before know their old sizes
     monkeypatch.setattr(terms.atoms, "_atoms", {})
-    # a case that is found by trial refutes what a broken rule proves: the rule is tested alone
+    # a case found by trial refutes what a broken rule proves: the rule is tested alone
     monkeypatch.setattr(proving, "seek", lambda *given: {})
     with pytest.raises((AssertionError, KeyError, IndexError, ValueError)):
         check()

@@ -21,16 +21,16 @@ HINT = {x.atom: n for x, n in ((M, 37), (N, 53), (K, 29), (BATCH, 3))} | {
 def operands(dtype=torch.float16, batched=False, row_major=False):
     """a and b over the symbols: with strides of their own, or row-major and dense."""
     given = (("a", (M, K), ("ab", "am", "ak")), ("b", (K, N), ("bb", "bk", "bn")))
-    made = {}
+    tensors = {}
     for name, (rows, columns), steps in given:
         strides = tuple(STEPS[step] for step in steps)
         if row_major:
-            one = symbol("", True) * 0 + 1
-            strides = (rows * columns, columns, one)
+            unit = symbol("", True) * 0 + 1
+            strides = (rows * columns, columns, unit)
         shape = (BATCH, rows, columns)
         cut = 0 if batched else 1
-        made[name] = Symbolic(dtype, shape[cut:], strides[cut:])
-    return made
+        tensors[name] = Symbolic(dtype, shape[cut:], strides[cut:])
+    return tensors
 
 
 def find(cond: Cond, most: int = 4000):
@@ -74,9 +74,9 @@ def _atom(atom, known):
     if atom.kind == "flag":
         return z3.If(_cond(atom.args[0], known), 1, 0)
     x, y = (_term(part, known) for part in atom.args)
-    made = {"floordiv": x / y, "mod": x % y}
-    made |= {"min": z3.If(x < y, x, y), "max": z3.If(x > y, x, y)}
-    return made[atom.kind]
+    expressions = {"floordiv": x / y, "mod": x % y}
+    expressions |= {"min": z3.If(x < y, x, y), "max": z3.If(x > y, x, y)}
+    return expressions[atom.kind]
 
 
 def trace(wrapper, domain=TRUE, most=4000, given=None, hint=None, **options):

@@ -43,13 +43,13 @@ def edges_swapped(self, blocks, frame):
 
 
 def over_its_place(x, divisor):
-    place = next((c for m, c in x.terms.items() if m and 1 < c < divisor), 0)
-    if not place or divisor % place:
+    factor = next((c for m, c in x.terms.items() if m and 1 < c < divisor), 0)
+    if not factor or divisor % factor:
         return DIVIDE_DIGITS(x, divisor)
-    above = Poly({m: c // place for m, c in x.terms.items() if c % place == 0})
-    below = Poly({m: c for m, c in x.terms.items() if c % place})
-    tiles = divisor // place
-    return terms.make("floordiv", above, tiles), place * terms.make("mod", above, tiles) + below
+    above = Poly({m: c // factor for m, c in x.terms.items() if c % factor == 0})
+    below = Poly({m: c for m, c in x.terms.items() if c % factor})
+    tiles = divisor // factor
+    return terms.make("floordiv", above, tiles), factor * terms.make("mod", above, tiles) + below
 
 
 def else_without_not(machine, op, frame):
@@ -95,16 +95,16 @@ def one_trip_more(machine, init, carried, after, trip, trips):
 
 
 def one_late(*given):
-    made = RANGE(*given)
-    return made.map(lambda x: x + 1, made.shape)
+    lanes = RANGE(*given)
+    return lanes.map(lambda x: x + 1, lanes.shape)
 
 
 def nothing_left(offset, shape, strides):
-    found = [term(0)] * len(shape)
+    digits = [term(0)] * len(shape)
     rest = offset
     for axis, stride in enumerate(strides):
-        found[axis], rest = indices._divide(rest, stride)
-    return tuple(found)
+        digits[axis], rest = indices._divide(rest, stride)
+    return tuple(digits)
 
 
 def any_factor(factors, *rest, **named):
@@ -184,7 +184,7 @@ MUTATIONS = {
         terms, "_divide_negative", lambda x, d: (-terms.make("floordiv", -x, d), term(0)),
         checks.terms_are_what_they_say),
     "whatever is doubted follows": (
-        solver.Solver, "_pick", lambda self, writer, said, doubted: doubted,
+        solver.Solver, "_pick", lambda self, writer, facts, doubted: doubted,
         checks.solver_is_no_optimist),
     "what a kernel computes has the type that it needs": (
         integer_rules, "require_fit", lambda *given: None,

@@ -32,15 +32,19 @@ LEFT = ("unknown:", "not followed:", "not traced:", "no paths:", "behind a while
     "kernel", [x for some in CORPORA for x in first_of_each(some)], ids=lambda k: k.name
 )
 def test_formulas_touch_what_the_simulator_does(kernel):
-    found = compare(kernel, DRAWS, seconds=6.0, most=24)
-    assert found.differences == []
-    others = [why for why in found.left if not why.startswith(LEFT) and "paths of" not in why]
+    agreement = compare(kernel, DRAWS, seconds=6.0, most=24)
+    assert agreement.differences == []
+    others = [
+        reason
+        for reason in agreement.left
+        if not reason.startswith(LEFT) and "paths of" not in reason
+    ]
     assert others == []
 
 
 @pytest.mark.parametrize("name", ["every_lane_stores_one_column", "odd_strips_alone"])
 def test_formulas_of_wrong_kernels(name):
     kernel = KernelUnderTest(name, getattr(unsound_kernels, name), wide())
-    found = compare(kernel, DRAWS, most=24)
-    assert found.differences == []
-    assert found.calls == DRAWS
+    agreement = compare(kernel, DRAWS, most=24)
+    assert agreement.differences == []
+    assert agreement.calls == DRAWS

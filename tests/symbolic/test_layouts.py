@@ -1,4 +1,4 @@
-"""How a traced result is laid out is how torch lays it out, for shapes and strides of all kinds."""
+"""A traced result has the layout that torch gives it, for shapes and strides of all kinds."""
 
 import itertools
 import random
@@ -54,12 +54,12 @@ def operands():
 def draw(rng):
     """A shape and strides: dense ones, in either order, and others."""
     M, N = (rng.choice((0, 1, 1, 2, 3, 4)) for _ in range(2))
-    found = [M, N]
+    values = [M, N]
     for _ in range(2):
         other = rng.randint(0, 5), rng.randint(0, 5)
         dense = (N, 1), (1, M), (max(N, 1), 1)
-        found += rng.choice((*dense, (2 * N, 2), (1, 1), (2, 2), (0, 1), (1, 0), (0, 0), other))
-    return dict(zip(NAMES, found, strict=True))
+        values += rng.choice((*dense, (2 * N, 2), (1, 1), (2, 2), (0, 1), (1, 0), (0, 0), other))
+    return dict(zip(NAMES, values, strict=True))
 
 
 def hint_of(values):
@@ -68,20 +68,20 @@ def hint_of(values):
 
 def make(values):
     shape = values["M"], values["N"]
-    room = [torch.ones(100, dtype=torch.int16) for _ in range(2)]
+    buffers = [torch.ones(100, dtype=torch.int16) for _ in range(2)]
     return [
-        room[i].as_strided(shape, (values[f"{x}0"], values[f"{x}1"])) for i, x in enumerate("ab")
+        buffers[i].as_strided(shape, (values[f"{x}0"], values[f"{x}1"])) for i, x in enumerate("ab")
     ]
 
 
 def describe(call):
     """The layouts of the results, or that it raises."""
     try:
-        made = call()
+        results = call()
     except (RuntimeError, IndexError):
         return "raises"
-    made = made if isinstance(made, tuple) else (made,)
-    return [(tuple(x.shape), x.stride(), str(x.dtype)) for x in made]
+    results = results if isinstance(results, tuple) else (results,)
+    return [(tuple(x.shape), x.stride(), str(x.dtype)) for x in results]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -91,15 +91,15 @@ def test_a_result_is_laid_out_as_torch_does(name):
         values = draw(rng)
         hint = hint_of(values)
         (path,) = trace(operation, TRUE, given=operands(), hint=hint, most_paths=1).paths
-        wanted = describe(lambda: operation(*make(values)))  # noqa: B023
+        expected = describe(lambda: operation(*make(values)))  # noqa: B023
         assert evaluate(path.condition, hint)
-        if wanted == "raises":
+        if expected == "raises":
             assert path.failed
             continue
         assert path.failed is None, path.failed
         at = lambda terms: tuple(int(evaluate(x, hint)) for x in terms)  # noqa: B023, E731
-        found = [(at(x.shape), at(x.strides)) for x in path.results]
-        assert found == [(shape, strides) for shape, strides, _ in wanted], values
+        layouts = [(at(x.shape), at(x.strides)) for x in path.results]
+        assert layouts == [(shape, strides) for shape, strides, _ in expected], values
 
 
 @pytest.mark.parametrize(
@@ -112,23 +112,23 @@ def test_each_layout_is_a_path(name):
     for _ in range(40):
         values = draw(rng)
         hint = hint_of(values)
-        found = [path for path in traced.paths if evaluate(path.condition, hint)]
-        if not found:
+        matches = [path for path in traced.paths if evaluate(path.condition, hint)]
+        if not matches:
             assert any(evaluate(x.condition, hint) for x in traced.unvisited)
             continue
-        (path,) = found
+        (path,) = matches
         if path.failed:
             assert describe(lambda: operation(*make(values))) == "raises"  # noqa: B023
             continue
         at = lambda terms: tuple(int(evaluate(x, hint)) for x in terms)  # noqa: B023, E731
-        made = [(at(x.shape), at(x.strides)) for x in path.results]
-        assert made == [x[:2] for x in describe(lambda: operation(*make(values)))], values  # noqa: B023
+        layouts = [(at(x.shape), at(x.strides)) for x in path.results]
+        assert layouts == [x[:2] for x in describe(lambda: operation(*make(values)))], values  # noqa: B023
 
 
 def test_what_is_known_holds():
-    """Of conditions on small numbers, what is told agrees with every number that fits."""
+    """Conclusions from conditions on small numbers agree with every number that fits."""
     rng, x, y = random.Random(7), symbol("known x", is_natural=True), symbol("known y")
-    told = 0
+    decided = 0
     for _ in range(300):
         inner = x * rng.randint(-2, 3) + y * rng.randint(-1, 2) + rng.randint(-4, 4)
         terms = [x, y, inner, make_term("floordiv", inner, 4), make_term("mod", inner, 3) + x]
@@ -138,13 +138,13 @@ def test_what_is_known_holds():
             rng.randint(-4, 6),
         )
         facts, asked = [draw_cond(), draw_cond()], draw_cond() | (draw_cond() & draw_cond())
-        known, what = Known(*facts), rng.choice(terms)
-        answer, left, settled = known.implies(asked), known.reduce(asked), known.settle(what)
-        told += answer is not None
+        known, queried = Known(*facts), rng.choice(terms)
+        answer, left, settled = known.implies(asked), known.reduce(asked), known.settle(queried)
+        decided += answer is not None
         for i, j in itertools.product(range(9), range(-6, 7)):
             at = {x.atom: i, y.atom: j}
             if all(evaluate(fact, at) for fact in facts):
                 assert answer in (None, bool(evaluate(asked, at)))
                 assert bool(evaluate(left, at)) == bool(evaluate(asked, at))
-                assert evaluate(settled, at) == evaluate(what, at)
-    assert told > 20
+                assert evaluate(settled, at) == evaluate(queried, at)
+    assert decided > 20

@@ -48,7 +48,7 @@ WRONG = {
     "rounded_on_the_way": (exact_values.EXACT, None, {}),
     "read_as_half": (exact_values.EXACT, (1, 1, 1), {}),
 }
-# the property and the sizes at which a slip of sneaky_kernels shows, none where they are large
+# the property and the sizes at which a slip of sneaky_kernels shows, or None if they are large
 SLIPS = {
     "rows_wrapped_at_n": (exact_values.EXACT, (2, 1, 1), {}),
     "rows_in_16_bits": (memory_use.FIT, None, {}),
@@ -102,15 +102,15 @@ def test_a_mask_that_admits_one_more_is_not_proved(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "launch", "is_judged", "seconds", "broken", "sizes", "words"),
+    ("name", "launch", "is_judged", "seconds", "broken", "sizes", "fields"),
     [
         *rows_of(WRONG, lambda name: getattr(unsound_kernels, name), False, SECONDS),
         *rows_of(SLIPS, sneaky_kernels.make, True, SECONDS / 2),
         *rows_of(SLIPPED, lambda name: getattr(sneaky_kernels, name), True, SECONDS / 2),
     ],
 )
-def test_a_wrong_kernel_is_not_proved(name, launch, is_judged, seconds, broken, sizes, words):
-    kernel = KernelUnderTest(name, launch, wide(**words))
+def test_a_wrong_kernel_is_not_proved(name, launch, is_judged, seconds, broken, sizes, fields):
+    kernel = KernelUnderTest(name, launch, wide(**fields))
     proof = prove(kernel, seconds=seconds).find(broken)
     assert proof is not None or not is_judged
     assert proof is None or proof.status != PROVED
@@ -155,11 +155,11 @@ def test_a_second_result_that_nothing_stores_is_not_proved(monkeypatch):
         return c, torch.empty_like(c)
 
     kernel = KernelUnderTest("two", launch, wide(), spec=lambda a, b: (a @ b, a @ b))
-    found = prove(kernel, seconds=10.0).find(memory_use.ONCE)
+    proof = prove(kernel, seconds=10.0).find(memory_use.ONCE)
     why = "stored once: no store of a result was seen"
-    assert (found.status, found.why) == ("not decided", why)
+    assert (proof.status, proof.why) == ("not decided", why)
     monkeypatch.setattr(prove_module, "seek", SEEK)
-    found = prove(kernel, seconds=10.0).find(memory_use.ONCE)
-    assert (found.status, found.why) == ("refuted", "tiled.py:33: all of result[1] stored")
-    report = check(kernel, case=Case.from_json(found.case), proof=False)
+    proof = prove(kernel, seconds=10.0).find(memory_use.ONCE)
+    assert (proof.status, proof.why) == ("refuted", "tiled.py:33: all of result[1] stored")
+    report = check(kernel, case=Case.from_json(proof.case), proof=False)
     assert memory_use.ONCE in {finding.property for finding in report.findings}

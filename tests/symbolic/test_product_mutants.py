@@ -40,9 +40,9 @@ def whole_memory(solver, view, at):
 
 # -- checks of how programs are counted ------------------------------------------------------------
 def tiles_have_one_program_each():
-    """Of as many programs as tiles, where each tile has one."""
+    """Grids of as many programs as tiles, where each tile has one program or not."""
     program, lane = Atom("symbol", "pid_x", 0, is_natural=True), lemmas.lane(0, 16)
-    for grid, tile, wanted in (
+    for grid, tile, expected in (
         (TILES, term(program), True),
         (TILES, TILES - 1 - program, True),
         (TILES, 2 * terms.make("floordiv", term(program), 2), False),
@@ -50,10 +50,10 @@ def tiles_have_one_program_each():
     ):
         solver = solving.Solver(le(1, SIDE), {program: lt(term(program), grid)})
         store = machine_values.Access("store", None, SIDE, TRUE, TRUE, (16,), None)
-        found = coverage.has_one_program_each(
+        result = coverage.has_one_program_each(
             solver, [(store, [16 * tile + lane], [program])], [SIDE]
         )
-        assert found == wanted, (grid, tile)
+        assert result == expected, (grid, tile)
 
 
 def parts_are_of_one_tile():
@@ -62,16 +62,16 @@ def parts_are_of_one_tile():
     for begins, apart, whole in (((0, 8), True, True), ((0,), True, False), ((8, 8), False, False)):
         solver = solving.Solver(le(1, SIDE), {program: lt(term(program), TILES)})
         store = machine_values.Access("store", None, SIDE, TRUE, TRUE, (8,), None)
-        placed = [(store, [16 * term(program) + n + lane], [program]) for n in begins]
-        assert coverage.has_one_program_each(solver, placed, [SIDE]) == apart
-        assert coverage.has_one_program_each(solver, placed, [SIDE], whole=True) == whole
+        stores = [(store, [16 * term(program) + n + lane], [program]) for n in begins]
+        assert coverage.has_one_program_each(solver, stores, [SIDE]) == apart
+        assert coverage.has_one_program_each(solver, stores, [SIDE], whole=True) == whole
 
 
 def walks_come_to_each_number_once():
-    """Of programs that go on in strides, where they are as many as the stride, or as there are."""
+    """Programs that go on in strides, where their number is the stride, or that of the tiles."""
     program, trip = (Atom("symbol", *x, is_natural=True) for x in (("pid_x", 0), ("trip", 0, 1)))
     at, least = term(program) + 12 * term(trip), terms.make("min", term(12), TILES)
-    for grid, what, wanted in (
+    for grid, number, expected in (
         (least, at, True),
         (term(12), terms.make("floordiv", at, D), True),
         (term(11), at, False),
@@ -81,11 +81,11 @@ def walks_come_to_each_number_once():
     ):
         known = {program: lt(term(program), grid), trip: lt(at, TILES)}
         solver = solving.Solver(le(1, SIDE), known)
-        found = indices.find_walk(solver, what)
-        assert (found is not None) == wanted, (grid, what)
-        if found is not None:
-            assert solver.known[found.place] == lt(term(found.place), TILES)
-            assert not {program, trip} & set(walk(found.swap(what)))
+        result = indices.find_walk(solver, number)
+        assert (result is not None) == expected, (grid, number)
+        if result is not None:
+            assert solver.known[result.place] == lt(term(result.place), TILES)
+            assert not {program, trip} & set(walk(result.swap(number)))
 
 
 # -- rules --------------------------------------------------------------------------------

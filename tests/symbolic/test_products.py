@@ -32,7 +32,7 @@ RIGHT = {
         "summed_in_a_row": {},
     },
 }  # fmt: skip
-# the sizes at which it is wrong, None where integers of a case do not show it; what is admitted
+# the sizes at which it is wrong, or None if integers of a case do not show it; what is admitted
 WRONG = {
     wrappers: {
         "padded_with_ones": ((1, 1, 1), {}),
@@ -114,30 +114,30 @@ def _name(value):
 
 
 def _list(table):
-    rows = [(place, name) for place in table for name in table[place]]
+    rows = [(module, name) for module in table for name in table[module]]
     return first_of_each(rows, lambda row: row[0])
 
 
-def make(place, name, words):
-    return KernelUnderTest(name, getattr(place, name), wide(**{"layouts": "contiguous", **words}))
+def make(module, name, fields):
+    return KernelUnderTest(name, getattr(module, name), wide(**{"layouts": "contiguous", **fields}))
 
 
-@pytest.mark.parametrize(("place", "name"), _list(RIGHT), ids=_name)
-def test_a_right_product_is_proved(place, name):
-    kernel = make(place, name, RIGHT[place][name])
-    said = prove(kernel, seconds=SECONDS)
-    found = {one: said.find(one) for one in (exact_values.EXACT, memory_use.LANES)}
-    assert {one: (x.status, x.why) for one, x in found.items()} == dict.fromkeys(
-        found, (PROVED, "")
+@pytest.mark.parametrize(("module", "name"), _list(RIGHT), ids=_name)
+def test_a_right_product_is_proved(module, name):
+    kernel = make(module, name, RIGHT[module][name])
+    proofs = prove(kernel, seconds=SECONDS)
+    results = {broken: proofs.find(broken) for broken in (exact_values.EXACT, memory_use.LANES)}
+    assert {broken: (x.status, x.why) for broken, x in results.items()} == dict.fromkeys(
+        results, (PROVED, "")
     )
 
 
-@pytest.mark.parametrize(("place", "name"), _list(WRONG), ids=_name)
-def test_a_wrong_product_is_not_proved(place, name):
-    sizes, words = WRONG[place][name]
-    kernel = make(place, name, words)
-    found = prove(kernel, seconds=SECONDS).find(exact_values.EXACT)
-    assert found is None or found.status != PROVED
+@pytest.mark.parametrize(("module", "name"), _list(WRONG), ids=_name)
+def test_a_wrong_product_is_not_proved(module, name):
+    sizes, fields = WRONG[module][name]
+    kernel = make(module, name, fields)
+    proof = prove(kernel, seconds=SECONDS).find(exact_values.EXACT)
+    assert proof is None or proof.status != PROVED
     if sizes is not None:
         assert check(kernel, case=Case(*sizes), proof=False).findings
 
@@ -145,7 +145,7 @@ def test_a_wrong_product_is_not_proved(place, name):
 @pytest.mark.parametrize("name", LEAKY)
 def test_undefined_lanes_that_are_read_back_are_not_proved_away(name):
     kernel = make(kernels, name, {})
-    found = prove(kernel, seconds=SECONDS).find(memory_use.LANES)
-    assert found is None or found.status != PROVED
+    proof = prove(kernel, seconds=SECONDS).find(memory_use.LANES)
+    assert proof is None or proof.status != PROVED
     report = check(kernel, case=Case(1, 1, 1), proof=False)
     assert memory_use.LANES in {finding.property for finding in report.findings}

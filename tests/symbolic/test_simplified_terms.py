@@ -54,24 +54,24 @@ def test_low_bits_and_no_bits_of_bits(kind):
         plain = OPERATIONS[kind](evaluate(x, values), evaluate(y, values)) + np.zeros(64, np.int64)
         low = make("mod", make(kind, x, y), 16)
         assert (evaluate(low, values) == plain % 16).all(), (x, y)
-        for made, n in ((low, plain % 16), (make(kind, x, y), plain)):
-            found = evaluate(eq(made, 0), values) + np.zeros(64, np.bool_)
-            assert (found == (n == 0)).all(), (x, y)
-            zeros += int(found.sum())
+        for simplified, n in ((low, plain % 16), (make(kind, x, y), plain)):
+            is_zero = evaluate(eq(simplified, 0), values) + np.zeros(64, np.bool_)
+            assert (is_zero == (n == 0)).all(), (x, y)
+            zeros += int(is_zero.sum())
     assert zeros
 
 
 def test_bounds_that_are_plain_hold():
     rng = random.Random(1)
     values = draw_values(8, 4000, 3)
-    told = 0
+    bounded = 0
     for _ in range(DRAWS):
         x = draw_term(rng)
-        found = evaluate(x, values)
-        assert not x.is_natural or np.min(found) >= 0, x
-        assert x.most is None or np.max(found) <= x.most, x
-        told += x.most is not None
-    assert told > 20
+        x_values = evaluate(x, values)
+        assert not x.is_natural or np.min(x_values) >= 0, x
+        assert x.most is None or np.max(x_values) <= x.most, x
+        bounded += x.most is not None
+    assert bounded > 20
 
 
 def test_a_quotient_of_a_quotient_is_freed_at_once():

@@ -37,17 +37,17 @@ class ProofLedger:
 
 def list_ways(kernel, target=None, configs=1):
     until = counted_seconds() + 60
-    found = []
+    ways = []
     for domain, config in itertools.product(list_domains(kernel), range(configs)):
         solver = Solver(domain.condition, deadline=until)
         for path in list_paths(ProofLedger(kernel), domain, target, config, solver, until):
             if path.failed is None:
-                found.append(Way(domain, config, path, follow_all(path)))
-    return found
+                ways.append(Way(domain, config, path, follow_all(path)))
+    return ways
 
 
-def named(function, **words):
-    return KernelUnderTest("kernel", function, wide(**words))
+def named(function, **fields):
+    return KernelUnderTest("kernel", function, wide(**fields))
 
 
 # -- what is right ---------------------------------------------------------------------------------
@@ -89,8 +89,8 @@ RIGHT_BUT_UNUSUAL = (
 @pytest.mark.parametrize("name", first_of_each(RIGHT_BUT_UNUSUAL))
 def test_nothing_is_certain_of_what_is_right_but_unusual(name):
     kernel = next(kernel for kernel in KERNELS if kernel.name == name)
-    found = seek(kernel, list_ways(kernel), ABOUT, 20.0)
-    assert {x: y for x, y in found.items() if y.is_certain or x == EXACT} == {}
+    counterexamples = seek(kernel, list_ways(kernel), ABOUT, 20.0)
+    assert {x: y for x, y in counterexamples.items() if y.is_certain or x == EXACT} == {}
 
 
 # -- what is wrong ---------------------------------------------------------------------------------
@@ -120,10 +120,10 @@ def find_mutant(name):
 def test_what_is_wrong_is_seen_at_its_smallest_case(name):
     broken, sides, certain = WRONG[name]
     kernel = find_mutant(name)
-    found = seek(kernel, list_ways(kernel), [broken], 20.0)[broken]
-    assert (found.case, found.is_certain) == (Case(*sides), certain)
-    seen = try_case(kernel, list_ways(kernel), found.case)
-    assert seen[broken].words == found.words
+    counterexample = seek(kernel, list_ways(kernel), [broken], 20.0)[broken]
+    assert (counterexample.case, counterexample.is_certain) == (Case(*sides), certain)
+    seen = try_case(kernel, list_ways(kernel), counterexample.case)
+    assert seen[broken].words == counterexample.words
 
 
 FAR = {
@@ -142,9 +142,9 @@ FAR = {
 @pytest.mark.parametrize("name", FAR)
 def test_what_is_wrong_in_views_of_huge_parents_or_where_k_is_long_is_seen_there(name):
     kernel = find_mutant(name)
-    found = seek(kernel, list_ways(kernel), list(FAR[name]), 20.0)
-    assert {broken: found[broken].case for broken in FAR[name]} == FAR[name]
-    assert FIT not in found or found[FIT].is_certain
+    counterexamples = seek(kernel, list_ways(kernel), list(FAR[name]), 20.0)
+    assert {broken: counterexamples[broken].case for broken in FAR[name]} == FAR[name]
+    assert FIT not in counterexamples or counterexamples[FIT].is_certain
 
 
 def test_a_program_that_stores_what_another_did_is_seen_at_many_tiles():
@@ -157,5 +157,5 @@ def test_a_program_that_stores_what_another_did_is_seen_at_many_tiles():
 def test_no_case_is_tried_where_another_size_is_0():
     zeros = product_wrappers.zeros_where_k_is_small
     kernel = KernelUnderTest("zeros", zeros, wide(layouts="contiguous"))
-    found = seek(kernel, list_ways(kernel), [EXACT], 30.0)
-    assert found[EXACT].case == Case(1, 1, 1)
+    counterexamples = seek(kernel, list_ways(kernel), [EXACT], 30.0)
+    assert counterexamples[EXACT].case == Case(1, 1, 1)

@@ -1,4 +1,4 @@
-"""What a traced wrapper launches is what it launches in a call, for sizes drawn at random."""
+"""A traced wrapper has the launches of a real call, for sizes drawn at random."""
 
 import random
 
@@ -50,7 +50,7 @@ def leaves(name, value):
 
 
 def launch(wrapper, tensors, monkeypatch):
-    """What a call launches: (kernel, grid, arguments and constants by name)."""
+    """Return the launches of a call: (kernel, grid, arguments and constants by name)."""
     seen = []
     original = simulated._launch
 
@@ -96,7 +96,7 @@ def draw(rng, declared, dtype):
 
 
 def holds(cond, values):
-    """Whether a condition holds; memory lies at aligned addresses."""
+    """Return whether a condition holds; memory lies at aligned addresses."""
     addresses = {atom: 2**12 for atom in walk(cond) if str(atom).startswith("address")}
     return bool(evaluate(cond, {**addresses, **values}))
 
@@ -138,11 +138,11 @@ def test_a_trace_launches_what_a_call_does(kernel, monkeypatch):
     rng, compared = random.Random(kernel.name), 0
     for _ in range(DRAWS):
         values, tensors = draw(rng, declared, dtype)
-        found = [path for path in traced.paths if holds(path.condition, values)]
-        if not found:
+        matches = [path for path in traced.paths if holds(path.condition, values)]
+        if not matches:
             assert any(holds(x.condition, values) for x in traced.unvisited)
             continue
-        assert len(found) == 1
-        assert_same(found[0], launch(wrapper, tensors, monkeypatch), values)
+        assert len(matches) == 1
+        assert_same(matches[0], launch(wrapper, tensors, monkeypatch), values)
         compared += 1
     assert compared >= DRAWS // 4

@@ -34,7 +34,7 @@ def only(traced):
 
 
 def at(path, **sizes):
-    """Whether a path is that of some sizes; others do not matter."""
+    """Return whether a path is that of the given sizes; other values do not matter."""
     given = {x.atom: sizes.get(name, 1) for name, x in (("M", M), ("N", N), ("K", K))}
     given |= {x.atom: 1 for x in STEPS.values()}
     return bool(evaluate(path.condition, given))
@@ -106,9 +106,9 @@ def test_autotuned_kernels_prune_by_the_sizes(config, few, many):
 def test_one_run_sees_every_configuration(first):
     traced = trace(wrappers.tuned, config=first)
     for config in range(3):
-        taken, alone = take_config(traced, config), trace(wrappers.tuned, config=config)
-        assert [p.condition for p in taken.paths] == [p.condition for p in alone.paths]
-        assert all(map(PathOfWrapper.does_as, taken.paths, alone.paths))
+        selected, alone = take_config(traced, config), trace(wrappers.tuned, config=config)
+        assert [p.condition for p in selected.paths] == [p.condition for p in alone.paths]
+        assert all(map(PathOfWrapper.does_as, selected.paths, alone.paths))
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -136,7 +136,7 @@ def test_each_power_of_two_is_a_path():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("made_a_number", "M is a size, made a number here"),
         ("constant_k", "plain_kernel: BLOCK_K is K, made a constant by the launch"),
@@ -144,9 +144,9 @@ def test_each_power_of_two_is_a_path():
         ("reads_an_element", "elements of a tensor are read on the host"),
     ],
 )
-def test_what_cannot_be_followed_says_why(name, words):
+def test_what_cannot_be_followed_says_why(name, message):
     for path in trace(getattr(wrappers, name), most_paths=8).paths:
-        assert words in str(path.failed)
+        assert message in str(path.failed)
         assert path.failed.where.file.endswith(("traced_wrappers.py", "tiled.py"))
         assert not path.failed.raised
 

@@ -31,7 +31,7 @@ def tuned(a, b):
 
 
 def tuned_with_a_hook(a, b):
-    """Of two configurations the first empties the result, which the second must not profit from."""
+    """The first of two configurations empties the result; the second must not profit from it."""
     configs = [
         triton.Config({"BLOCK": 16}, pre_hook=lambda named: named["c_ptr"].zero_()),
         triton.Config({"BLOCK": 32}),

@@ -157,7 +157,7 @@ def summed_by_torch(a, b):
 
 
 def copied_by_torch(a, b):
-    """What the kernel reads comes from memory that nothing defined."""
+    """The kernel reads memory that nothing defined."""
     w = torch.empty_like(a)
     return plain(w.float().to(a.dtype), b)
 

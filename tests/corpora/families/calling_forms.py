@@ -78,7 +78,7 @@ def out_taken_for_dense(a, b, out):
 
 
 def gemm(a, b, c, alpha, beta):
-    """c = alpha a b + beta c, as BLAS has it: with beta = 0 c need not be set."""
+    """c = alpha a b + beta c, as in BLAS: with beta = 0 c need not be set."""
     launch(a, b, c, alpha=alpha, beta=beta)
 
 

@@ -12,7 +12,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a family computes, its right kernel, and the lines of its wrong ones.
+    """A family of kernels: its title, its right kernel, and the lines of its wrong ones.
 
     A line is as `mutant.parse` reads it: the function it names is a wrapper in the family's file,
     called with the right kernel's operands and judged by its contract and its spec. `also` are

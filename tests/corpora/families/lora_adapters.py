@@ -93,7 +93,7 @@ def lora_mm(
 
 
 def add_adapters(a, b, lora_a, ids, y):
-    """What y was, and for tokens that have an adapter what it adds."""
+    """Return y, plus the contribution of the adapter for tokens that have one."""
     known = np.maximum(ids, 0)
     x = a[:, None, :] @ lora_a[known].mT * SCALING
     added = (x @ b[known].mT)[:, 0, :]

@@ -177,7 +177,7 @@ def w4a16_mm(a, b, scales, qzeros, FLAW="none", BLOCK_K=64):
 
 
 def dequantize(a, b, scales, qzeros):
-    """What the kernel has to give: the unpacked weights are rounded to fp16, then multiplied."""
+    """Return the expected result: the unpacked weights are rounded to fp16, then multiplied."""
     k, n = np.arange(a.shape[1]), np.arange(b.shape[1])
     q = (b[k // 8] >> (k % 8 * 4)[:, None]) & 15
     z = (qzeros[:, n // 8] >> (n % 8 * 4)) & 15

@@ -144,7 +144,7 @@ def whole_tiles_judged_by_the_product(a, b):
 
 
 def even_k_means_divisible_by_16(a, b):
-    """What Triton specialises on, and not BLOCK_K."""
+    """The divisor that Triton specialises on, and not BLOCK_K."""
     return launch_whole(a, b, even_k=lambda K: K % 16 == 0)
 
 

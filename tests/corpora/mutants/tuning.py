@@ -62,7 +62,7 @@ def locked_kernel(
 
 
 def _slice(a, parts):
-    """How much of K each of these parts takes: whole tiles."""
+    """The extent of K in each of these parts: whole tiles."""
     return triton.cdiv(triton.cdiv(a.shape[1], parts), 16) * 16
 
 

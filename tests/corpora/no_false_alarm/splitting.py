@@ -1,6 +1,6 @@
 """Right kernels in which several programs make one tile of c.
 
-scripts/gpu/verdicts.py has the command check this file, which therefore imports nothing beside it.
+scripts/gpu/verdicts.py has the command check this file, which therefore imports no neighbour.
 """
 
 import torch

@@ -59,7 +59,7 @@ def launch(a, b, path, config=0, **options):
 
 
 def is_near(got, expected):
-    """Whether it is the value up to fp32 sums of a few terms near 1, and one rounding."""
+    """Return whether the values agree up to fp32 sums of a few terms near 1, and one rounding."""
     spacing = 2 * torch.finfo(got.dtype).eps * expected.abs()
     return bool(((got.double() - expected).abs() <= spacing + 64 * 2.0**-24).all())
 
@@ -157,9 +157,11 @@ OBSTACLES = {
 def test_what_no_descriptor_can_say_is_told_in_a_line(name):
     options = {"a": draw(24, 40), "b": draw(40, 16), **OBSTACLES[name]}
     a, b = options.pop("a"), options.pop("b")
-    with pytest.warns(UserWarning, match=r"^matmul_fused: got a \(.*; pointers are used$") as said:
+    with pytest.warns(
+        UserWarning, match=r"^matmul_fused: got a \(.*; pointers are used$"
+    ) as warned:
         got = launch(a, b, BY_POINTERS, **options)
-    assert len(said) == 1
+    assert len(warned) == 1
     assert is_near(got, calculate(a, b, **{k: x for k, x in options.items() if k != "out"}))
 
 
@@ -176,8 +178,8 @@ def test_an_old_gpu_is_told_so_and_what_needs_no_engine_is_silent():
         launch(draw(24, 40, dtype=F32), draw(40, 16, dtype=F32), BY_POINTERS)
         launch(draw(24, 0), draw(0, 16), BY_POINTERS, bias=draw(16))
         launch(draw(40, 24).T, draw(16, 40).T, BY_DESCRIPTORS, bias=draw(32)[::2])
-        unread = torch.zeros(24, 17, dtype=F16)[:, 1:]
-        launch(draw(24, 40), draw(40, 16), BY_DESCRIPTORS, c=unread)
+        unused = torch.zeros(24, 17, dtype=F16)[:, 1:]
+        launch(draw(24, 40), draw(40, 16), BY_DESCRIPTORS, c=unused)
 
 
 A, B, C = draw(24, 40), draw(40, 16), draw(24, 16)

@@ -78,11 +78,11 @@ def test_axes_of_no_and_of_one_element(M, N, K):
 def test_block_scales_and_out_may_have_any_strides():
     a, b, scale_a, scale_b = draw_blocks(40, 264, 272)
     memory = torch.zeros(264, 40, dtype=BF16)
-    for out, taken in ((None, BOTH[0]), (memory.T, BOTH[1])):
+    for out, kernel in ((None, BOTH[0]), (memory.T, BOTH[1])):
         scale_a = scale_a.T.contiguous().T
         scale_b = torch.stack([scale_b, -scale_b], 2)[..., 0]
         seen = run_blocks(a, b, scale_a, scale_b, out=out)
-        assert [x.kernel for x in seen.launches] == [taken]
+        assert [x.kernel for x in seen.launches] == [kernel]
         assert has_scaled_blocks(seen.result, a, b, scale_a, scale_b)
 
 
@@ -101,10 +101,10 @@ def test_blocks_that_are_not_described_get_a_line():
             matmul_block_scaled(A[:, :0], B[:0], SA[:, :0], SB[:0])
         with pytest.warns(
             UserWarning, match=r"^matmul_block_scaled: got a \(\d+, \d+\) with strides"
-        ) as said:
+        ) as warned:
             matmul_block_scaled(A, B.contiguous(), SA, SB)
-    assert str(said[0].message).endswith("; pointers are used")
-    assert said[0].filename == __file__
+    assert str(warned[0].message).endswith("; pointers are used")
+    assert warned[0].filename == __file__
     assert described.__getitem__.return_value.call_count == 1
     assert by_pointers.__getitem__.return_value.call_count == 2
 

@@ -80,10 +80,10 @@ def test_promotion_keeps_what_the_unit_s_13_bits_lose():
     """2^14 + 1 - 2^14 over three blocks: the unit alone drops the 1."""
     a, b = torch.zeros(16, 384), torch.zeros(384, 16)
     a[:, 0], a[:, 128], a[:, 256], b[0], b[128], b[256] = 128, 1, -128, 128, 1, 128
-    a, b, one = a.to(E4M3), b.T.contiguous().to(E4M3).T, torch.ones(1)
+    a, b, scale = a.to(E4M3), b.T.contiguous().to(E4M3).T, torch.ones(1)
     for operand in (b, b.contiguous()):  # fetched, and by pointers
-        assert (run_scaled(a, operand, one, one).result == 1).all()
-        assert (run_scaled(a, operand, one, one, fast_accum=True).result == 0).all()
+        assert (run_scaled(a, operand, scale, scale).result == 1).all()
+        assert (run_scaled(a, operand, scale, scale, fast_accum=True).result == 0).all()
 
 
 def test_sums_of_integers_are_exact_before_they_are_rounded():
@@ -122,7 +122,7 @@ def test_scales_a_bias_and_out_may_have_any_strides():
 
 
 def capture_scaled(*args, **options):
-    """How often each way was taken."""
+    """Return how often each path was taken."""
     with (
         patch(f"{MODULE}.matmul_scaled_kernel", MagicMock(configs=CONFIGS)) as kernel,
         patch(f"{MODULE}.launch_by_pointers") as fallback,
@@ -148,9 +148,11 @@ A, B, SA, SB, BIAS = draw_scaled(40, 24, 32, E4M3)
 )
 def test_what_the_copy_engine_cannot_address_is_told_in_a_line(a, b, options):
     options = {"scale_a": SA, "scale_b": SB, **options}
-    with pytest.warns(UserWarning, match=r"^matmul_scaled: got a \(40, \d+\) with strides") as said:
+    with pytest.warns(
+        UserWarning, match=r"^matmul_scaled: got a \(40, \d+\) with strides"
+    ) as warned:
         assert capture_scaled(a, b, **options) == (0, 1)
-    assert_pointers_told(said, __file__)
+    assert_pointers_told(warned, __file__)
 
 
 def test_dense_operands_are_described_and_old_gpus_told():

@@ -79,8 +79,8 @@ def test_blocks_may_be_scaled_in_the_formula_before_the_product(spec, case):
 @pytest.mark.parametrize("launch", [take_scales_of_the_next_block, drop_the_last_block])
 def test_a_wrong_block_is_found_by_such_a_formula(launch, fill):
     case = Case(1, 8, 240, dtype="fp8e4m3", fill=fill)
-    verdict, found = judge(launch, BLOCKS, repeat_scales, case)
-    assert (verdict, bool(found)) == ("fail", True)
+    verdict, findings = judge(launch, BLOCKS, repeat_scales, case)
+    assert (verdict, bool(findings)) == ("fail", True)
 
 
 @pytest.mark.lane("full")

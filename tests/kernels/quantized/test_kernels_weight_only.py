@@ -143,9 +143,9 @@ def test_views_of_any_strides_give_the_same(bits):
     a, scale, zero = (torch.stack([x, x], -1).flatten(-2)[:, ::2] for x in (a, scale, zero))
     memory = torch.zeros(2 * M, 3 * N, dtype=F16)
     out = memory[::2, ::3]
-    for words in (b.contiguous(), b.T.contiguous().T, torch.cat([b, b], 1)[:, :N]):
+    for weights in (b.contiguous(), b.T.contiguous().T, torch.cat([b, b], 1)[:, :N]):
         out.zero_()
-        seen = launch(bits, a, words, scale, zero, group=64, out=out)
+        seen = launch(bits, a, weights, scale, zero, group=64, out=out)
         assert torch.equal(out, product)
         assert not memory[1::2].any()
         assert seen.launches[1].kernel == "add_shares_kernel"
