@@ -31,9 +31,7 @@ def run_quietly(wrapper, a, b, config=0, **options):
 
 
 def is_within_roundings(c, expected, size, roundings):
-    """Return whether c is off by its own rounding and at most `roundings` of fp32 in sums of
-    `size`.
-    """
+    """Return whether c is off by its rounding, and by so many of fp32 of sums of `size`."""
     bound = torch.finfo(c.dtype).eps / 2 * expected.abs() + roundings * 2.0**-24 * size
     return bool(((c.double() - expected).abs() <= bound * (1 + 2**-7)).all())
 

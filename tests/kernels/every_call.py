@@ -183,7 +183,7 @@ def list_calls(gpu, label):
 
 
 def sort_key(launch):
-    """Return a key that orders the launches of a group of `groupby` so that the last fetches most."""
+    """Return a sort key: of launches that `groupby` puts together, the last one fetches most."""
     return launch.kernel, launch.constants.get("PER_WORD", 0), launch.fetched
 
 

@@ -79,7 +79,7 @@ def of_source(name: str, in_format: str, target: str | None = "sm_90"):
 
 
 def read_recorded() -> dict[tuple[str, str], Accumulator]:
-    """Return the accumulators that probes found on an H200, by kernel (scripts/measure.py drift)."""
+    """Return the accumulators that probes found on an H200 (scripts/measure.py drift), by kernel."""
     text = (ROOT / "tests" / "witnesses" / "recorded" / "drift_h200.json").read_text()
     accumulators = {}
     for row in json.loads(text)["kernels"]:

@@ -17,13 +17,13 @@ FORMATS = ("fp16", "bf16")
 @pytest.mark.parametrize("target", [None, "sm_90", "sm_80"])
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_every_fault_is_rejected_and_a_right_kernel_is_not(fmt: str, target: str | None) -> None:
-    problem, found = rules.outputs(128, 128, 1024, fmt, target)
-    rejected = {name for name, out in found.items() if not rules.RULES["derived"](out, problem)}
+    problem, outputs = rules.outputs(128, 128, 1024, fmt, target)
+    rejected = {name for name, out in outputs.items() if not rules.RULES["derived"](out, problem)}
     accepted = {"none: a right kernel"}
     if target is None and fmt == "fp16":  # any order: K u |A||B| is more than cutting to fp16 loses
         accepted.add("store truncates")
-    assert set(found) - rejected == accepted
-    assert len(found) == 9
+    assert set(outputs) - rejected == accepted
+    assert len(outputs) == 9
 
 
 @pytest.mark.lane("full")

@@ -93,7 +93,7 @@ def formats(model):
 
 
 def exceeds(out, exact, bound):
-    """Where a finite output lies outside its bound; no check where the bound is Inf."""
+    """Return where a finite output lies outside its bound; no check where the bound is Inf."""
     with np.errstate(invalid="ignore"):
         distance = np.abs(widen(out) - exact)
     return np.isfinite(exact) & np.isfinite(bound) & ~(distance <= bound)
@@ -202,9 +202,9 @@ def test_tf32_inputs_cost_what_the_data_lose():
 
 def test_bound_is_infinite_only_where_something_may_overflow():
     ieee = MODELS["ieee fp16"]
-    one, large = np.ones((1, 1), np.float16), np.full((1, 1), 7e4, np.float32)
-    assert np.isinf(gemm_bound(one, one, ieee, "fp16", c=large)).all()
-    assert np.isfinite(gemm_bound(one, one, ieee, "bf16", c=large)).all()
+    unit, large = np.ones((1, 1), np.float16), np.full((1, 1), 7e4, np.float32)
+    assert np.isinf(gemm_bound(unit, unit, ieee, "fp16", c=large)).all()
+    assert np.isfinite(gemm_bound(unit, unit, ieee, "bf16", c=large)).all()
     wide = np.full((1, 64), 60.0, np.float16)
     assert np.isinf(gemm_bound(wide, wide.T, dot_model("sm_90", "fp16", "fp16"), "fp32")).all()
     special = np.array([[np.inf, 1.0]], np.float16)

@@ -100,7 +100,7 @@ EXACT = [n for n, (model, _) in PROMISES.items() if "onto" not in n and "32" not
 
 @pytest.mark.parametrize("name", EXACT)
 def test_additions_that_are_not_made_cost_nothing(name):
-    """One product, and one product among zeros: what the accumulator holds is exact."""
+    """One product, and one product among zeros: the accumulator is exact."""
     model, _ = PROMISES[name]
     rng = np.random.default_rng(0)
     storage = FORMATS[model.a_format].storage
@@ -116,8 +116,8 @@ def test_additions_that_are_not_made_cost_nothing(name):
 
 
 def test_one_rounding_a_product_where_products_do_not_fit():
-    one = np.array([[1 + 2.0**-20]], np.float32)
-    acc = bound_accumulation(one, one, dot_model(None, "fp32"), any_order=True)
+    x = np.array([[1 + 2.0**-20]], np.float32)
+    acc = bound_accumulation(x, x, dot_model(None, "fp32"), any_order=True)
     assert acc.error[0, 0] >= acc.exact[0, 0] * 2.0**-24
 
 

@@ -77,14 +77,14 @@ def test_rounding_is_nearest_even_from_the_exact_value(name, source):
 
 
 def test_double_rounding_does_not_happen():
-    for x, name, wanted in (
+    for x, name, expected in (
         (1 + 2.0**-8 + 2.0**-40, "bf16", 1.0078125),
         (2**62 + 2**54 + 1, "bf16", 2.0**62 + 2.0**55),
         (-(2**62) - 2**54, "bf16", -(2.0**62)),
         (np.int32(2**24 + 1), "fp32", 2.0**24),
         (np.int32(2**24 + 3), "fp32", 2.0**24 + 4),
     ):
-        assert float(round_to(np.array([x]), name)[0]) == wanted
+        assert float(round_to(np.array([x]), name)[0]) == expected
 
 
 @pytest.mark.parametrize("name", FLOATS)

@@ -70,16 +70,20 @@ def make_probed(model: DotModel, K: int = 256) -> Probed:
 def test_every_kind_of_accumulator_has_a_name_of_its_own(key: str) -> None:
     model, name = NAMED[key]
     # slow models get fewer k
-    found = infer_accumulator(model.dot, model.a_format, K=512 if key in SLOW else 2048)
-    assert found.name == name
-    assert (found.split, found.downcast, found.output) == (1, 0, "none")
+    inferred = infer_accumulator(model.dot, model.a_format, K=512 if key in SLOW else 2048)
+    assert inferred.name == name
+    assert (inferred.split, inferred.downcast, inferred.output) == (1, 0, "none")
     if model.unit.kind == "fused":
         unit = model.unit
-        assert (found.width, found.register, found.block) == (unit.F, unit.fraction, unit.L)
-        assert found.rounding == {"rz": "chopped", "rne": "nearest"}[unit.rounding]
-    if found.pattern:
+        assert (inferred.width, inferred.register, inferred.block) == (
+            unit.F,
+            unit.fraction,
+            unit.L,
+        )
+        assert inferred.rounding == {"rz": "chopped", "rne": "nearest"}[unit.rounding]
+    if inferred.pattern:
         order = EMULATION_ORDER if key == "fp8-emulated" else kwidth_order(8, 16, 128)
-        flat = [k for group in found.pattern for k in group]
+        flat = [k for group in inferred.pattern for k in group]
         assert flat == [k for n in (0, 16) for k in sorted(order[n : n + 16])]
 
 
@@ -110,12 +114,12 @@ def test_widths_are_those_of_the_table_and_mutants_differ(
         mutants.append({"fraction": model.unit.fraction - 1})
     for change in mutants:
         unit = replace(model.unit, **change)
-        found = accumulator.widths(make_probed(replace(model, unit=unit)), triples)
+        measured = accumulator.widths(make_probed(replace(model, unit=unit)), triples)
         register = min(unit.fraction, unit.F)
-        assert [w.bits for w in found] == [unit.F, unit.F, register]
+        assert [w.bits for w in measured] == [unit.F, unit.F, register]
         nearest = unit.rounding == "rne" and unit.fraction < unit.F
         last = "nearest" if nearest else "chopped"
-        assert [w.rounding for w in found] == ["chopped", "chopped", last]
+        assert [w.rounding for w in measured] == ["chopped", "chopped", last]
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
@@ -165,8 +169,8 @@ def through(name: str):
 )
 def test_the_rounding_of_operands_is_read(of_a, of_b, bits: int, rounding: str) -> None:
     model = dot_model(None, "fp32")
-    found = probe_operands(Probed(lambda a, b: model.dot(of_a(a), of_b(b)), "fp32", 64))
-    assert (found.bits, found.rounding) == (bits, rounding)
+    inferred = probe_operands(Probed(lambda a, b: model.dot(of_a(a), of_b(b)), "fp32", 64))
+    assert (inferred.bits, inferred.rounding) == (bits, rounding)
 
 
 @pytest.mark.parametrize(
@@ -215,18 +219,22 @@ def test_shares_of_k_are_counted_whatever_order_they_are_joined_in(part: int, na
             c = c + model.dot(a[:, ks], b[ks]).astype(np.float16)
         return c
 
-    found = infer_accumulator(product, "fp16")
-    assert found.name == f"fp32 tensor core F=25 L=16{named}, split-K of 4 in fp16"
+    inferred = infer_accumulator(product, "fp16")
+    assert inferred.name == f"fp32 tensor core F=25 L=16{named}, split-K of 4 in fp16"
 
 
 def test_an_exact_accumulator_is_called_wider_and_an_unknown_order_unknown() -> None:
     def exact(a: Array, b: Array) -> Array:
         return widen(a) @ widen(b)
 
-    found = infer_accumulator(exact, "fp16")
-    assert (found.register, found.order, found.out_format) == (accumulator.SEEN, "unknown", "fp64")
-    assert found.name == f"wider than {accumulator.SEEN} bits"
-    assert found.width == accumulator.SEEN
+    inferred = infer_accumulator(exact, "fp16")
+    assert (inferred.register, inferred.order, inferred.out_format) == (
+        accumulator.SEEN,
+        "unknown",
+        "fp64",
+    )
+    assert inferred.name == f"wider than {accumulator.SEEN} bits"
+    assert inferred.width == accumulator.SEEN
 
 
 EXPECTED = "expected fp16, bf16, fp32 or fp64"

@@ -6,7 +6,7 @@ from gemmproof.reference.provenance import format_count
 
 
 @pytest.mark.parametrize(
-    ("n", "noun", "said"),
+    ("n", "noun", "text"),
     [
         (0, "case", "0 cases"),
         (1, "case", "1 case"),
@@ -16,5 +16,5 @@ from gemmproof.reference.provenance import format_count
         (4, "more reason", "4 more reasons"),
     ],
 )
-def test_a_count_agrees_with_its_noun(n, noun, said):
-    assert format_count(n, noun) == said
+def test_a_count_agrees_with_its_noun(n, noun, text):
+    assert format_count(n, noun) == text

@@ -1,4 +1,4 @@
-"""What a first user ran into: atomics on bits of floats, launch metadata, endless loops."""
+"""Problems of a first user: atomics on bits of floats, launch metadata, endless loops."""
 
 import time
 
@@ -21,8 +21,8 @@ def swap_if_same(memory, wanted, new, old, N: tl.constexpr):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_compare_and_swap_compares_the_bits_of_floats(dtype):
     memory = torch.tensor([0.0, torch.nan, 1.0, 2.0], dtype=dtype)
-    wanted = torch.tensor([-0.0, torch.nan, 1.0, 3.0], dtype=dtype)
-    tensors = memory, wanted, torch.full((4,), 9.0, dtype=dtype)
+    expected = torch.tensor([-0.0, torch.nan, 1.0, 3.0], dtype=dtype)
+    tensors = memory, expected, torch.full((4,), 9.0, dtype=dtype)
     old = result_of(swap_if_same, (1,), 4, tensors=tensors, shape=(4,), dtype=dtype)
     np.testing.assert_array_equal(old, [0.0, np.nan, 1.0, 2.0])
     assert memory.tolist() == [0.0, 9.0, 9.0, 2.0]

@@ -63,7 +63,7 @@ def draw_case(kernel: str, seed: int) -> Case:
 
 
 def inside(x: torch.Tensor, address: np.ndarray) -> bool:
-    """Whether every address is that of a whole element between the first and the last."""
+    """Return whether every address is that of a whole element between the first and the last."""
     last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
     offset, rest = np.divmod(address - x.data_ptr(), x.element_size())
     return bool(((offset >= 0) & (offset <= last) & (rest == 0)).all())
@@ -116,7 +116,7 @@ def call(case: Case, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> Any
 
 
 def compare(case: Case) -> tuple[int, str | None]:
-    """How many accesses were compared, and the first disagreement between the two witnesses."""
+    """Return the number of compared accesses, and the first disagreement between the two witnesses."""
     a, b = operands_of(case)
     out = make_view(case.out, case.M, case.N, torch.int32 if case.dtype == "int8" else a.dtype)
     exact = exact_product(a.numpy(), b.numpy())[0]

@@ -22,8 +22,8 @@ def test_a_drawn_program_stores_what_the_interpreter_stores(first):
     count = min(BATCH, FIRST + PROGRAMS - first)
     compared = list(compare(first, count))
     assert len(compared) == count
-    found = [describe(program, difference) for program, difference in compared if difference]
-    assert not found, "\n\n".join(found)
+    differences = [describe(program, difference) for program, difference in compared if difference]
+    assert not differences, "\n\n".join(differences)
 
 
 def test_a_seed_is_one_program():
@@ -39,11 +39,11 @@ def test_a_changed_bit_is_a_difference():
     theirs = {"p1": np.zeros(8, np.float32), "p2": np.arange(8)}
     assert find_difference(program, theirs, {n: x.copy() for n, x in theirs.items()}) is None
     for name, value in (("p1", -0.0), ("p2", 9)):
-        mine = {n: x.copy() for n, x in theirs.items()}
-        mine[name][5] = value
-        found = find_difference(program, theirs, mine)
-        assert found is not None
-        assert found.startswith(f"{name}[5]")
+        ours = {n: x.copy() for n, x in theirs.items()}
+        ours[name][5] = value
+        difference = find_difference(program, theirs, ours)
+        assert difference is not None
+        assert difference.startswith(f"{name}[5]")
     assert find_difference(program, theirs, "Unsupported: no") == "simulator: Unsupported: no"
     assert find_difference(program, "ValueError: no", theirs) == "interpreter: ValueError: no"
     again = describe(program, "p1[5]: got 1, expected 2")

@@ -37,15 +37,15 @@ def by_program(touches, homes):
             entry = (kind, homes.index(storage), address - storage, lanes, other)
         else:  # no lane is touched: which tensor lies below its addresses is the allocator's chance
             entry = (kind, -1, address - address[0], lanes, other)
-        mine = programs.setdefault(pid, [])
-        if mine and kind == "atomic" and same(mine[-1], entry):
+        entries = programs.setdefault(pid, [])
+        if entries and kind == "atomic" and same(entries[-1], entry):
             continue  # a program that waits asks for the lock again; Triton's programs never wait
-        mine.append(entry)
+        entries.append(entry)
     return programs
 
 
 def same(x, y):
-    """Whether two touches are equal in every lane."""
+    """Return whether two touches are equal in every lane."""
     return x[:2] == y[:2] and all(map(np.array_equal, x[2:4], y[2:4]))
 
 
@@ -68,18 +68,18 @@ def find_difference(got, expected):
     """The first disagreement of two traces, None if they are equal in every lane."""
     if got.keys() != expected.keys():
         return f"programs: got {sorted(got)}, expected {sorted(expected)}"
-    for pid, wanted in expected.items():
-        for i, (mine, theirs) in enumerate(zip(got[pid], wanted, strict=False)):
+    for pid, entries in expected.items():
+        for i, (ours, theirs) in enumerate(zip(got[pid], entries, strict=False)):
             where = f"pid {pid}, access {i}"
             for name, x, y in zip(
-                ("kind", "storage", "offsets", "mask", "other"), mine, theirs, strict=True
+                ("kind", "storage", "offsets", "mask", "other"), ours, theirs, strict=True
             ):
                 if name == "other" and theirs[3].all():
                     continue  # no lane receives it
                 if not np.array_equal(x, y):
                     return f"{where}, {name}: got {x}, expected {y}"
-        if len(got[pid]) != len(wanted):
-            return f"pid {pid}: got {len(got[pid])} accesses, expected {len(wanted)}"
+        if len(got[pid]) != len(entries):
+            return f"pid {pid}: got {len(got[pid])} accesses, expected {len(entries)}"
     return None
 
 
@@ -97,16 +97,16 @@ def compare_witnesses(case, interpreter):
     assert find_difference(got, expected) is None
     seen["cases"] += 1
     seen["accesses"] += sum(map(len, got.values()))
-    mine, other = results[0].numpy(), theirs["results"][0]
-    assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
+    simulated, interpreted = results[0].numpy(), theirs["results"][0]
+    assert (simulated.dtype, simulated.shape) == (interpreted.dtype, interpreted.shape)
     if case.fill == "integers":
-        assert mine.tobytes() == other.tobytes()
-        assert (mine == exact_product(a.numpy(), b.numpy())[0]).all()
+        assert simulated.tobytes() == interpreted.tobytes()
+        assert (simulated == exact_product(a.numpy(), b.numpy())[0]).all()
         return
     model = dot_model(None, case.dtype)
     exact, _ = exact_product(a.numpy(), b.numpy())
-    allowed = gemm_bound(a.numpy(), b.numpy(), model, format_of(mine.dtype))
-    for name, c in (("simulator", mine), ("interpreter", other)):
+    allowed = gemm_bound(a.numpy(), b.numpy(), model, format_of(simulated.dtype))
+    for name, c in (("simulator", simulated), ("interpreter", interpreted)):
         error = np.abs(c.astype(np.float64) - exact)
         assert (error <= allowed).all(), f"{name}: got error/bound {(error / allowed).max()}"
 

@@ -22,13 +22,13 @@ from gemmproof.reference.mirrors import (
 from gemmproof.reference.mirrors.mirrored_launch import first_difference
 
 CASES = 40
-# it fetches by descriptors, of which the interpreter keeps no offsets: test_kernels_tma.py has it
+# it fetches by descriptors, of which the interpreter keeps no offsets: see test_kernels_tma.py
 POINTERS = [name for name in MIRRORS if name != "matmul_tma"]
 
 
 @pytest.fixture(scope="module")
 def interpreted():
-    """How the mirrors differ from what the interpreter does, by kernel."""
+    """The differences between the mirrors and the interpreter, by kernel."""
     with start_interpreter() as call:
         return {name: call("interpreted:report", name, CASES) for name in POINTERS}
 
@@ -83,9 +83,9 @@ def test_a_mirror_computes_the_product_in_every_format(name, in_format):
 def test_a_mirror_stores_fp8_saturated_and_keeps_the_whole_tile():
     """448 x 448 becomes 448; the tiles handed back hold the masked lanes too."""
     launch = make_launch("matmul", M=1, N=1, K=1)
-    one = np.array([448], ml_dtypes.float8_e4m3fn)
+    operand = np.array([448], ml_dtypes.float8_e4m3fn)
     c = np.zeros(1, ml_dtypes.float8_e4m3fn)
-    arrays = {"a": one, "b": one, "c": c}
+    arrays = {"a": operand, "b": operand, "c": c}
     runs = run_grid(mirror_for("matmul"), launch, arrays, dot_model(None, "fp8e4m3").dot)
     assert float(c[0]) == 448.0
     assert runs[0, 0, 0].tiles[0].shape == (16, 32)
@@ -137,7 +137,7 @@ def test_a_difference_names_the_access_and_the_lane(change, message):
 
 
 def test_a_missing_access_is_a_difference():
-    """The shorter trace is told apart from the longer one."""
+    """The shorter trace is distinguished from the longer one."""
     touches = touches_of(mirror_for("matmul"), make_launch("matmul"), (0, 0, 0))
     message = "access 4, store c by pid (0, 0, 0), 16x32 lanes: got 4 accesses, expected 5"
     assert first_difference(touches[:-1], touches) == message

@@ -17,11 +17,11 @@ ARCHIVE = Path(__file__).parent / "recorded" / "h200.npz"
 
 
 def _paths() -> dict[str, list[Recorded]]:
-    found: dict[str, list[Recorded]] = {}
+    by_path: dict[str, list[Recorded]] = {}
     for case in cases():
         key = f"{case.path}-{case.a_format}-{case.b_format}"
-        found.setdefault(key, []).append(case)
-    return found
+        by_path.setdefault(key, []).append(case)
+    return by_path
 
 
 @pytest.fixture(scope="module")

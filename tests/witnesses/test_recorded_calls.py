@@ -15,9 +15,9 @@ FREE = {"matmul_fused_tiled-bf16": "a division or function that the device appro
 
 @pytest.fixture(scope="module")
 def calls():
-    found = load_registered(str(ROOT / "conftest.py"))
-    assert isinstance(found, list), found
-    return list_calls(found)
+    registered = load_registered(str(ROOT / "conftest.py"))
+    assert isinstance(registered, list), registered
+    return list_calls(registered)
 
 
 @pytest.fixture(scope="module")

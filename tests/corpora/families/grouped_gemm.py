@@ -96,7 +96,7 @@ def multiply_groups(a, b, offsets):
 
 
 def draw_offsets(rng, shape, M, **sizes):
-    """Draw the start of each group, and M: sorted draws repeat themselves, so groups may be empty."""
+    """Draw where groups begin, and M: sorted draws repeat themselves, which makes groups empty."""
     return np.concatenate([[0], np.sort(rng.integers(0, M + 1, GROUPS - 1)), [M]])
 
 

@@ -116,11 +116,11 @@ def test_the_model_is_what_triton_compiles(case, tmp_path, monkeypatch):
     given = GIVEN | options
     ptx = compile_ptx(target, in_format, given)
     model = triton_dot(target, in_format, **given)
-    found = set(re.findall(r"(wgmma\.mma_async|mma\.sync|tcgen05\.mma)\.([\w.:]*)", ptx))
+    instructions = set(re.findall(r"(wgmma\.mma_async|mma\.sync|tcgen05\.mma)\.([\w.:]*)", ptx))
     name = PTX_NAME[model.instruction]
-    assert {kind for kind, _ in found} == ({name} if name else set())
+    assert {kind for kind, _ in instructions} == ({name} if name else set())
     operand = PTX_TYPE.get(model.as_format or ("tf32" if in_format == "fp32" else in_format))
-    for kind, suffix in found:
+    for kind, suffix in instructions:
         types = suffix.replace("::", ".").split(".")
         if kind == "tcgen05.mma":
             assert {"fp16": "f16", "fp8e5m2": "f8f6f4"}[in_format] in types

@@ -102,8 +102,8 @@ def test_batches_broadcast_and_chunks_are_invisible(P):
     got = model.dot(a, b, acc)
     assert got.shape == (3, 300, 257)
     for p in range(3):
-        one = model.dot(a[p % P], b, np.repeat(acc[p], 300, axis=0))
-        assert np.array_equal(bits(got[p]), bits(one))
+        single = model.dot(a[p % P], b, np.repeat(acc[p], 300, axis=0))
+        assert np.array_equal(bits(got[p]), bits(single))
 
 
 def test_int8_is_exact_and_wraps():

@@ -19,8 +19,8 @@ DTYPES = {
 
 def tables():
     """(symbol, argument types, result type) of every entry in Triton's libdevice modules."""
-    found = importlib.util.find_spec("triton")
-    root = Path(found.submodule_search_locations[0]) / "language/extra"
+    spec = importlib.util.find_spec("triton")
+    root = Path(spec.submodule_search_locations[0]) / "language/extra"
     rows = []
     for vendor in ("cuda", "hip"):
         tree = ast.parse((root / vendor / "libdevice.py").read_text())

@@ -1,4 +1,4 @@
-"""What of libdevice is exact: roundings, conversions, integers, bits, and the fast functions."""
+"""The exact parts of libdevice: roundings, conversions, integers, bits, and the fast functions."""
 
 import math
 import struct
@@ -56,8 +56,8 @@ def test_conversions_of_integers(name, dtype, end):
     x = np.append(draw(np.float64, 60, 0, spread=70), [0.5, 1.5, -0.5, 2.5, -3e9, 4e9, 1e30])
     integers = np.random.default_rng(4).integers(info.min, info.max, 80, dtype)
     for source, real in (("double", x), ("float", x.astype(np.float32))):
-        wanted = map_rows(lambda v: min(max(whole(v), info.min), info.max), dtype, real)
-        same_bits(function_of(f"__nv_{source}2{name}_{end}")(real).view(dtype), wanted)
+        expected = map_rows(lambda v: min(max(whole(v), info.min), info.max), dtype, real)
+        same_bits(function_of(f"__nv_{source}2{name}_{end}")(real).view(dtype), expected)
         nan = function_of(f"__nv_{source}2{name}_{end}")(np.full(1, np.nan, real.dtype))
         top = 0 if source == "float" and info.bits == 32 else 2 ** (info.bits - 1)
         assert int(nan[0]) % 2**info.bits == top
@@ -172,16 +172,16 @@ def test_views_of_bits():
 
 
 @pytest.mark.parametrize(
-    ("single", "double", "wanted"),
+    ("single", "double", "expected"),
     [("__nv_isnanf", "__nv_isnand", [0, 0, 0, 0, 0, 0, 1]),
      ("__nv_isinff", "__nv_isinfd", [0, 0, 0, 0, 1, 1, 0]),
      ("__nv_finitef", "__nv_isfinited", [1, 1, 1, 1, 0, 0, 0]),
      ("__nv_signbitf", "__nv_signbitd", [0, 1, 0, 1, 0, 1, 0]),
      ("__ocml_isnan_f32", "__ocml_isnan_f64", [0, 0, 0, 0, 0, 0, 1])],
 )  # fmt: skip
-def test_tests_of_floats(single, double, wanted):
-    assert function_of(single)(ODD).tolist() == wanted
-    assert function_of(double)(ODD.astype(np.float64)).tolist() == wanted
+def test_tests_of_floats(single, double, expected):
+    assert function_of(single)(ODD).tolist() == expected
+    assert function_of(double)(ODD.astype(np.float64)).tolist() == expected
 
 
 def test_signs_and_neighbours():

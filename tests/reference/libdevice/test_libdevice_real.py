@@ -140,23 +140,23 @@ SPECIAL = {
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_values(name):
     x = np.array([np.inf, -np.inf, 0.0, -0.0, np.nan], np.float32)
-    wanted = np.array([*(np.nan if v == "nan" else v for v in SPECIAL[name]), np.nan], np.float32)
-    wanted.view(np.uint32)[np.isnan(wanted)] = 0x7FFFFFFF
-    same_bits(function_of(f"__nv_{name}f")(x), wanted)
+    expected = np.array([*(np.nan if v == "nan" else v for v in SPECIAL[name]), np.nan], np.float32)
+    expected.view(np.uint32)[np.isnan(expected)] = 0x7FFFFFFF
+    same_bits(function_of(f"__nv_{name}f")(x), expected)
     double = function_of(f"__nv_{name}")(x.astype(np.float64))
-    np.testing.assert_array_equal(double, wanted.astype(np.float64))
+    np.testing.assert_array_equal(double, expected.astype(np.float64))
     assert (double.view(np.uint64)[np.isnan(double)] == 0x7FFFFFFFFFFFFFFF).all()
 
 
 @pytest.mark.parametrize(
-    ("name", "x", "wanted"),
+    ("name", "x", "expected"),
     [("erfinv", [1.0, -1.0, 1.5], [np.inf, -np.inf, np.nan]),
      ("erfcinv", [2.0, 1.0], [-np.inf, 0]), ("normcdfinv", [1.0, 0.5], [np.inf, 0]),
      ("tgamma", [-3.0], [np.nan]), ("lgamma", [-3.0], [np.inf]),
      ("sinpi", [1e300, -3.0, 0.5], [0, 0, 1]), ("cospi", [1e300, 0.5, 1.0], [1, 0, -1])],
 )  # fmt: skip
-def test_ends_of_domains(name, x, wanted):
-    np.testing.assert_array_equal(function_of(f"__nv_{name}")(np.array(x)), wanted)
+def test_ends_of_domains(name, x, expected):
+    np.testing.assert_array_equal(function_of(f"__nv_{name}")(np.array(x)), expected)
 
 
 def test_ends_of_domains_in_float32_and_the_sign_of_zeros():

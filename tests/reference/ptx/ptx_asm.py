@@ -1,4 +1,4 @@
-"""What inline assembly gives for arrays, its types, and the numbers that tests feed it."""
+"""The results of inline assembly for arrays, its types, and the numbers that tests feed it."""
 
 import ml_dtypes
 import numpy as np

@@ -49,8 +49,8 @@ def test_tritons_own_conversion_of_e4b15_to_fp16():
     value = np.where(
         exponent == 0, mantissa / 8 * 2.0**-14, (1 + mantissa / 8) * 2.0 ** (exponent - 15.0)
     )
-    wanted = np.where(sign == 1, -value, value).astype(np.float16)
-    check(asm, codes, gives=wanted, pack=4, constraints="=r,=r,r")
+    expected = np.where(sign == 1, -value, value).astype(np.float16)
+    check(asm, codes, gives=expected, pack=4, constraints="=r,=r,r")
 
 
 def test_tritons_own_conversion_of_fp16_to_e4b15_with_predicates():
@@ -68,11 +68,11 @@ def test_tritons_own_conversion_of_fp16_to_e4b15_with_predicates():
     x = np.array([0, 1, -1.75, 5, -0.125, 0.11, 1e-3, -(2**-10)], np.float16)
     code = np.minimum(np.abs(x), np.float16(1.75)).view(np.uint16)
     rounded_up = ((code.astype(np.uint32) * 2 + 0x80) >> 8) & 0x7F
-    wanted = (rounded_up | (np.signbit(x) << 7)).astype(np.uint8)
-    check(asm, x, gives=wanted, pack=4, constraints="=r,r,r")
+    expected = (rounded_up | (np.signbit(x) << 7)).astype(np.uint8)
+    check(asm, x, gives=expected, pack=4, constraints="=r,r,r")
     start, end = asm.index("setp.lt.f16x2  p0|p1"), asm.index("mad.lo.u32 a0")
     by_minimum = asm[:start] + "min.f16x2 a0, a0, top2; min.f16x2 a1, a1, top2;" + asm[end:]
-    check(by_minimum, x, gives=wanted, pack=4, constraints="=r,r,r")
+    check(by_minimum, x, gives=expected, pack=4, constraints="=r,r,r")
 
 
 @pytest.mark.parametrize(
@@ -137,16 +137,16 @@ def test_a_block_hides_the_names_outside():
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [("010", 8), ("0x1F", 31), ("0b101", 5), ("-1", 2**32 - 1), ("7U", 7),
      ("0f3f800000", 0x3F800000), ("0d3ff8000000000000", 1.5), ("0f3fc00000", 1.5),
      ("2.5e-3", 0.0025)],
 )  # fmt: skip
-def test_literals(text, wanted):
+def test_literals(text, expected):
     asm, dtype = f"mov.b32 $0, {text}; add.u32 $0, $0, $1;", "u4"
-    if isinstance(wanted, float):
+    if isinstance(expected, float):
         asm, dtype = f"add.f64 $0, $1, {text};", "f8"
-    check(asm, np.zeros(1, dtype), gives=np.array([wanted], dtype))
+    check(asm, np.zeros(1, dtype), gives=np.array([expected], dtype))
 
 
 REFUSED = [

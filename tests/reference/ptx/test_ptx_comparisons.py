@@ -20,10 +20,10 @@ def test_comparisons_of_floats(name):
     rules = {"num": ordered, "nan": ~ordered}
     for op, rule in COMPARISONS.items():
         rules |= {op: ordered & rule(*wide), f"{op}u": ~ordered | rule(*wide)}
-    for op, wanted in rules.items():
+    for op, expected in rules.items():
         asm = f"{{.reg .pred p, q; setp.{op}.{name} p|q, $1, $2; selp.s32 $0, 1, 0, p;\n"
         asm += "@q add.s32 $0, $0, 2;}"
-        check(asm, a, b, gives=np.where(wanted, 1, 2).astype(np.int32))
+        check(asm, a, b, gives=np.where(expected, 1, 2).astype(np.int32))
 
 
 @pytest.mark.parametrize(
@@ -50,16 +50,16 @@ def test_comparisons_combined_with_a_predicate(op):
 def test_selection_by_sign():
     check("slct.s32.f32 $0, 5, 6, $1;", ODD, gives=np.where(ODD >= 0, 5, 6).astype(np.int32))
     x = draw_integers(5, 0, np.int32)
-    wanted = np.where(x >= 0, 2, 1.5).astype(np.float32)
-    check("slct.f32.s32 $0, 0f40000000, 1.5, $1;", x, gives=wanted)
+    expected = np.where(x >= 0, 2, 1.5).astype(np.float32)
+    check("slct.f32.s32 $0, 0f40000000, 1.5, $1;", x, gives=expected)
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted"),
+    ("kind", "expected"),
     [("finite", np.isfinite(ODD)), ("infinite", np.isinf(ODD)), ("number", ~np.isnan(ODD)),
      ("notanumber", np.isnan(ODD)), ("normal", np.isfinite(ODD) & (ODD != 0)),
      ("subnormal", np.zeros(ODD.shape, bool))],
 )  # fmt: skip
-def test_properties_of_floats(kind, wanted):
+def test_properties_of_floats(kind, expected):
     asm = f"{{.reg .pred p; testp.{kind}.f32 p, $1; selp.u32 $0, 1, 0, p;}}"
-    check(asm, ODD, gives=wanted.astype(np.int32))
+    check(asm, ODD, gives=expected.astype(np.int32))

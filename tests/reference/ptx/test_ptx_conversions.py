@@ -19,11 +19,11 @@ PAIRED = {name: SCALARS[name] for name in ("f16", "bf16")}
 def test_floats_to_narrower_floats(to, of, mode):
     edges = np.array([65519, 65520, 2.0**-25, 3e-8, np.inf], SCALARS[of])
     x = np.concatenate([draw(SCALARS[of], 200, 0), draw(SCALARS[of], 200, 1, spread=18), edges])
-    wanted = [
+    expected = [
         round_exactly(Fraction(v), SCALARS[to], mode) if math.isfinite(v) else v
         for v in x.astype(np.float64).tolist()
     ]
-    check(f"cvt.{mode}.{to}.{of}", x, gives=np.array(wanted, SCALARS[to]))
+    check(f"cvt.{mode}.{to}.{of}", x, gives=np.array(expected, SCALARS[to]))
 
 
 @pytest.mark.parametrize("name", PAIRED)
@@ -65,13 +65,13 @@ def test_integers_to_floats_are_rounded_once(to, of, mode):
     x = draw_integers(150, 3, dtype)
     if dtype.itemsize == 8:  # a tie at 53 bits that a second rounding would break wrongly
         x = np.concatenate([x, np.array([2**62 + 2**38, 2**62 + 2**38 + 1, 2**60 - 1], dtype)])
-    wanted = [round_exactly(Fraction(v), SCALARS[to], mode) if v else 0.0 for v in x.tolist()]
-    check(f"cvt.{mode}.{to}.{of}", x, gives=np.array(wanted, SCALARS[to]))
+    expected = [round_exactly(Fraction(v), SCALARS[to], mode) if v else 0.0 for v in x.tolist()]
+    check(f"cvt.{mode}.{to}.{of}", x, gives=np.array(expected, SCALARS[to]))
 
 
 def test_integers_to_integers():
     x, y = draw_integers(60, 0, np.int32), draw_integers(60, 1, np.int32)
-    for mnemonic, wanted in (
+    for mnemonic, expected in (
         ("cvt.s64.s32", x.astype(np.int64)),
         ("cvt.u32.u8", x & 255),
         ("cvt.s32.s8", x.astype(np.int8).astype(np.int32)),
@@ -79,7 +79,7 @@ def test_integers_to_integers():
         ("cvt.sat.u8.s32", np.clip(x, 0, 255)),
         ("cvt.sat.s16.u32", np.clip(x.view(np.uint32), 0, 32767).view(np.int32)),
     ):
-        check(mnemonic, x, gives=wanted)
+        check(mnemonic, x, gives=expected)
     low, high = (np.clip(v, -128, 127).astype("i1").view("u1").astype("u4") for v in (y, x))
     packed = low | high << np.uint32(8) | np.uint32(0x56780000)
     check("cvt.pack.sat.s8.s32.b32 $0, $1, $2, 0x12345678;", x, y, gives=packed)
@@ -96,9 +96,9 @@ def test_tf32():
     finite = np.isfinite(x)
     code = x.view(np.uint32)[finite].astype(np.uint64)
     even, away = code + 0xFFF + (code >> 13 & 1), code + 0x1000
-    for mode, wanted in (("rn", even), ("rna", away), ("rz", code)):
+    for mode, expected in (("rn", even), ("rna", away), ("rz", code)):
         got = run(f"cvt.{mode}.tf32.f32", x, out=np.uint32)
-        same_bits(got[finite], (wanted & 0xFFFFE000).astype(np.uint32))
+        same_bits(got[finite], (expected & 0xFFFFE000).astype(np.uint32))
         assert got[500:502].tolist() == [NAN["f32"], 0x7F800000]
     check("cvt.rna.satfinite.tf32.f32", x[501:], gives=np.full(2, 0x7F7FE000, np.uint32))
 
@@ -109,8 +109,8 @@ def test_pairs_out_of_two_floats_put_the_first_high(name, mode):
     a, b = draw(np.float32, 200, 0, spread=12), draw(np.float32, 200, 1, spread=12)
     got = run(f"cvt.{mode}.{name}x2.f32", a, b, out=np.uint32)
     for half, x in ((got >> 16, a), (got, b)):
-        wanted = [round_exactly(Fraction(float(v)), PAIRED[name], mode) for v in x]
-        same_bits(half.astype(np.uint16).view(PAIRED[name]), np.array(wanted))
+        expected = [round_exactly(Fraction(float(v)), PAIRED[name], mode) for v in x]
+        same_bits(half.astype(np.uint16).view(PAIRED[name]), np.array(expected))
 
 
 def test_pairs_are_rectified_and_finite():
@@ -137,8 +137,8 @@ def test_bytes_of_eight_bit_floats(name, dtype, top):
     check(asm, x, b, gives=(narrow(x).astype(np.int32) << 8) | narrow(b))
     with np.errstate(over="ignore"):
         halves = x.astype(np.float16)
-    wanted = narrow(halves.astype(np.float32)).view(dtype)
-    check(f"cvt.rn.satfinite.{name}x2.f16x2", halves, gives=wanted, pack=2, constraints="=h,r")
+    expected = narrow(halves.astype(np.float32)).view(dtype)
+    check(f"cvt.rn.satfinite.{name}x2.f16x2", halves, gives=expected, pack=2, constraints="=h,r")
     codes = np.arange(256, dtype=np.uint8).view(dtype)
     wide = canonical(codes.astype(np.float16), "f16")
     check(f"cvt.rn.f16x2.{name}x2", codes, gives=wide, pack=2, constraints="=r,h")

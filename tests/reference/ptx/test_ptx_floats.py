@@ -42,9 +42,9 @@ def test_zeros_of_exact_sums_have_the_sign_of_the_direction():
     a = np.array([1, 0, -0.0, 0, -0.0], np.float32)
     b = np.array([-1, 0, -0.0, -0.0, 0], np.float32)
     plus, minus = np.float32([0, 0, -0.0, 0, 0]), np.float32([-0.0, 0, -0.0, -0.0, -0.0])
-    for mode, wanted in (("rn", plus), ("rz", plus), ("rp", plus), ("rm", minus)):
+    for mode, expected in (("rn", plus), ("rz", plus), ("rp", plus), ("rm", minus)):
         for asm in ("add.{}.f32 $0, $1, $2;", "fma.{}.f32 $0, $1, 0f3f800000, $2;"):
-            check(asm.format(mode), a, b, gives=wanted)
+            check(asm.format(mode), a, b, gives=expected)
 
 
 @pytest.mark.parametrize("name", ["f16", "bf16", "f32"])
@@ -87,8 +87,8 @@ def test_flushing_saturating_and_rectifying():
     x = np.array([-3, 2, np.nan, -0.0], np.float16)
     got = run("fma.rn.relu.f16 $0, $1, $1, $1; neg.f16 $0, $0;", x, out=np.float16)
     assert got[0] == -6
-    wanted = canonical(np.array([0, 4, np.nan, 0]), "f16")
-    check("{.reg .b16 o; mov.b16 o, 0x3C00; fma.rn.relu.f16 $0, $1, o, $1;}", x, gives=wanted)
+    expected = canonical(np.array([0, 4, np.nan, 0]), "f16")
+    check("{.reg .b16 o; mov.b16 o, 0x3C00; fma.rn.relu.f16 $0, $1, o, $1;}", x, gives=expected)
 
 
 @pytest.mark.parametrize("name", SCALARS)
@@ -97,11 +97,11 @@ def test_extremes_take_the_number_and_order_zeros(op, name):
     a, b = _odd_pairs(name)
     wide = a.astype(np.float64), b.astype(np.float64)
     pick = {"min": min, "max": max}[op]
-    wanted = []
+    expected = []
     for row in zip(*(v.tolist() for v in wide), strict=True):
         numbers = [v for v in row if not math.isnan(v)] or [math.nan]
-        wanted.append(pick(numbers, key=lambda v: (v, math.copysign(1, v))))
-    check(f"{op}.{name}", a, b, gives=canonical(np.array(wanted), name))
+        expected.append(pick(numbers, key=lambda v: (v, math.copysign(1, v))))
+    check(f"{op}.{name}", a, b, gives=canonical(np.array(expected), name))
     if name != "f64":
         spread = run(f"{op}.NaN.{name}", a, b, out=a.dtype)
         assert (np.isnan(spread.astype(np.float64)) == np.isnan(wide[0]) | np.isnan(wide[1])).all()

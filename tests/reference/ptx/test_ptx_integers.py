@@ -93,8 +93,8 @@ def test_lop3_has_the_truth_table_of_its_literal(lut):
 
 def test_logic():
     a, b = draw_integers(60, 0), draw_integers(60, 1)
-    for op, wanted in (("and", a & b), ("or", a | b), ("xor", a ^ b)):
-        check(f"{op}.b32", a, b, gives=wanted)
+    for op, expected in (("and", a & b), ("or", a | b), ("xor", a ^ b)):
+        check(f"{op}.b32", a, b, gives=expected)
     check("not.b32", a, gives=~a)
 
 

@@ -26,8 +26,10 @@ def fp16(x):
 
 def judge(spec, given, right, wrong, rules=None):
     """Every right way is within the bound of every element, every wrong one beyond it somewhere."""
-    stated = {n: (x, NAMES[x.dtype]) if isinstance(x, np.ndarray) else x for n, x in given.items()}
-    c = run(spec, rules or Rules("sm_90"), **stated)
+    operands = {
+        n: (x, NAMES[x.dtype]) if isinstance(x, np.ndarray) else x for n, x in given.items()
+    }
+    c = run(spec, rules or Rules("sm_90"), **operands)
     assert c.known.all()
     for way in right:
         with np.errstate(over="ignore"):

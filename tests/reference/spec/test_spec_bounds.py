@@ -13,7 +13,7 @@ from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.spec import Rules, evaluate, sigmoid
 
 F = np.float32
-P, K = 5000, 24  # outputs searched at once, each with data of its own
+P, K = 5000, 24  # outputs searched at once, each with separate data
 FEW = 400
 
 
@@ -51,8 +51,8 @@ def search(rng, spec, way, given, rounds, rules):
     best = np.full(len(given["a"]), -1.0)
     tried = dict(given)
     for _ in range(rounds):
-        stated = {n: (x, NAMES[x.dtype]) for n, x in tried.items()}
-        (c,) = evaluate(spec, stated, rules)
+        operands = {n: (x, NAMES[x.dtype]) for n, x in tried.items()}
+        (c,) = evaluate(spec, operands, rules)
         with np.errstate(all="ignore"):
             got = widen(way(**tried)).reshape(c.shape)
         bound = c.bound

@@ -1,4 +1,4 @@
-"""What a spec may say besides sums and products, and the one line that anything else gets."""
+"""The operations of a spec other than sums and products, and the one line for anything else."""
 
 import math
 
@@ -109,7 +109,7 @@ def test_functions_follow_their_argument(function, true):
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         (lambda x: np.log(x), "spec: got np.log, expected one of absolute add "),
         (lambda x: x[:, None] @ x, "spec: got shapes (3, 1) @ (3,), expected "),
@@ -124,10 +124,10 @@ def test_functions_follow_their_argument(function, true):
         (lambda x: np.add.reduce(x), "spec: got np.add with reduce"),
     ],
 )
-def test_what_a_spec_cannot_say_is_refused_in_one_line(spec, said):
+def test_what_a_spec_cannot_say_is_refused_in_one_line(spec, message):
     with pytest.raises(SpecError) as refused:
         run(spec, x=fp32(1, 2, 3))
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
 
 

@@ -1,4 +1,4 @@
-"""What an evaluation takes: memory of the operands and results, not of what is gathered."""
+"""The memory of an evaluation: that of the operands and results, not of gathered elements."""
 
 import tracemalloc
 

@@ -206,9 +206,9 @@ def test_integer_sums_may_be_scaled_and_added_in_slices(slices):
 def test_products_that_underflow_may_lose_half_of_the_least_number_each():
     x = np.full((1, 64), 2.0**-75 * (1 - 2.0**-20), F)
     given = {"x": (x, "fp32"), "y": (x.T.copy(), "fp32")}
-    one = run(lambda x, y: x * y.T, **given)
-    assert (np.abs(widen(x * x) - one.value) > 2.0**-151).all()
-    assert (np.abs(widen(x * x) - one.value) <= one.bound).all()
+    product = run(lambda x, y: x * y.T, **given)
+    assert (np.abs(widen(x * x) - product.value) > 2.0**-151).all()
+    assert (np.abs(widen(x * x) - product.value) <= product.bound).all()
     (got,) = dot_model(None, "fp32").dot(x, given["y"][0])[0]
     c = run(lambda x, y: x @ y, **given)
     assert got == 0

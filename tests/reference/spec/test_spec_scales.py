@@ -33,7 +33,7 @@ def draw_scales(rng, powers, *shape):
 def scale_sums(a, b, s, t, group, model=SM_90, step=128, shift=0, drop=None, first=None):
     """fp32 sums of products by the unit, at most `step` at once, each times its scales.
 
-    `shift`: the scales of so many groups later. `drop`: a group that is left out. `first`: how the
+    `shift`: the scales of so many groups later. `drop`: a group that is omitted. `first`: how the
     three factors are multiplied.
     """
     a, b, s, t = a[0], b[0], s[0], t[0]
@@ -109,7 +109,7 @@ def test_sums_of_fp8_may_be_scaled_afterwards(spelling, group, data, names):
 
 
 def scaled(a, b, s, t):
-    """Of one group each element along k."""
+    """The scales of one group, for each element along k."""
     return (a * s) @ (b * t)
 
 
@@ -151,7 +151,7 @@ def test_a_scale_rounds_the_sum_though_it_rounds_next_to_none_of_the_addends():
 
 
 def test_scaled_subnormals_are_cut_by_their_encoding():
-    """2**-9 2**8 has the exponent 2 in e4m3's encoding: 2**-12 beside it is cut away."""
+    """2**-9 2**8 has the exponent 2 in e4m3's encoding: 2**-12 next to it is cut away."""
     given = {"a": fp8([[2.0**-9, 2.0**-9]]), "b": fp8([[2.0**8], [2.0**-3]])}
     given |= {"s": fp32([[4.0]]), "t": fp32([[2.0**-20]])}
     c = run(scaled, Rules("sm_90"), **given)

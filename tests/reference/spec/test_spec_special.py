@@ -1,4 +1,4 @@
-"""Inf and NaN: a value where every evaluation has it, unknown where evaluations differ."""
+"""Inf and NaN: a value where all evaluations agree, unknown where they differ."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ def run(spec, rules=None, **given):
     return spec_ways.run(spec, rules, **{n: (np.asarray(x, F), "fp32") for n, x in given.items()})
 
 
-def told(c):
-    """What is said of each element: a number, or None where it is unknown."""
+def known_values(c):
+    """Return the known value of each element, or None where it is unknown."""
     assert (c.bound[~np.isfinite(c.value)] == 0).sum() == (c.known & ~np.isfinite(c.value)).sum()
     return [v if known else None for v, known in zip(c.value.flat, c.known.flat, strict=True)]
 
@@ -55,7 +55,7 @@ CASES = [
 @pytest.mark.parametrize(("spec", "x", "y", "expected"), CASES)
 def test_a_special_value_is_told_where_every_evaluation_has_it(spec, x, y, expected):
     with np.errstate(all="ignore"):
-        (got,) = told(run(spec, x=[x], y=[y]))
+        (got,) = known_values(run(spec, x=[x], y=[y]))
     assert got == expected or (
         got is not None and expected is not None and np.isnan([got, expected]).all()
     )

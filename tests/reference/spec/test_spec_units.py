@@ -14,7 +14,7 @@ F = np.float32
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_subnormal_operands_are_cut_by_their_encoding(target):
-    """2**-24 2**10 has the exponent -4 in fp16's encoding: 2**-34 beside it is cut away."""
+    """2**-24 2**10 has the exponent -4 in fp16's encoding: 2**-34 next to it is cut away."""
     a, b = fp16([[2.0**-24, 2.0**-24]]), fp16([[2.0**10], [2.0**-10]])
     c = run(lambda a, b: a @ b, Rules(target), a=a, b=b)
     (got,) = dot_model(target, "fp16").dot(a[0], b[0])[0]

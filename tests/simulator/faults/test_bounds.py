@@ -15,7 +15,7 @@ def test_a_right_kernel_has_no_fault_in_any_layout(layout):
     assert (seen.result == a.float() @ b.float()).all()
 
 
-# what is left out -> the masks, the operand, its axis, the line, both halves of the message
+# the missing term -> the masks, the operand, its axis, the line, both halves of the message
 OUT_OF_BOUNDS = {
     "a's K": (
         {"A": "M"}, "a", "K", "tl.load(a_ptrs, mask=rm < M, other=0.0)",
@@ -41,7 +41,7 @@ OUT_OF_BOUNDS = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("missing", OUT_OF_BOUNDS)
 def test_a_missing_term_of_a_loads_mask(missing, layout):
-    """Operand, axis, line, the stray indices and what the mask does test."""
+    """Operand, axis, line, the out-of-bounds indices and what the mask does test."""
     masks, operand, axis, text, got, expected = OUT_OF_BOUNDS[missing]
     fault = the(faults_of(matmul(**masks), layout), "out_of_bounds")
     assert (fault.access, fault.operand, fault.axis) == ("load", operand, axis)
@@ -60,9 +60,9 @@ def test_a_missing_term_of_a_loads_mask(missing, layout):
 def test_a_missing_mask_is_reported():
     """Both axes of a, one fault each, and no mask."""
     seen = faults_of(matmul(A="-"), "padded")
-    found = {f.axis: f for f in seen.faults if f.kind == "out_of_bounds"}
-    assert set(found) == {"M", "K"}
-    for fault in found.values():
+    faults = {f.axis: f for f in seen.faults if f.kind == "out_of_bounds"}
+    assert set(faults) == {"M", "K"}
+    for fault in faults.values():
         assert fault.operand == "a"
         assert fault.got.endswith("; there is no mask")
         assert fault.where.line == line(kernel, "tl.load(a_ptrs)")

@@ -1,4 +1,4 @@
-"""Where the copy engine's blocks may begin, and rows that it stores to may end."""
+"""The allowed starts of the copy engine's blocks, and ends of the rows that it stores to."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def shift(x, y, column, target_column, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 
 def shifted(x, y, column=0, target_column=0, target=None):
     def wrapper(x, y):
-        blocks = [TensorDescriptor.from_tensor(one, [4, 16]) for one in (x, y)]
+        blocks = [TensorDescriptor.from_tensor(t, [4, 16]) for t in (x, y)]
         shift[(1,)](*blocks, column, target_column, 4, 16)
         return y
 
@@ -48,7 +48,7 @@ def test_without_a_copy_engine_it_begins_anywhere(target):
 def load_at(column):
     """Any load, for the interpreter."""
     x, y = torch.zeros(4, 32).half(), torch.zeros(4, 32).half()
-    blocks = [TensorDescriptor.from_tensor(one, [4, 16]) for one in (x, y)]
+    blocks = [TensorDescriptor.from_tensor(t, [4, 16]) for t in (x, y)]
     shift[(1,)](*blocks, column, 0, 4, 16)
 
 
@@ -87,7 +87,7 @@ def test_rows_that_are_stored_to_their_end_end_at_16_bytes(columns, dtype, targe
 def test_what_is_behind_rows_of_a_wrappers_own_memory_may_be_filled():
     def wrapper(x):
         y = torch.empty(4, 64, dtype=x.dtype)[:, :4]
-        blocks = [TensorDescriptor.from_tensor(one, [4, 16]) for one in (x, y)]
+        blocks = [TensorDescriptor.from_tensor(t, [4, 16]) for t in (x, y)]
         shift[(1,)](*blocks, 0, 0, 4, 16)
         return y
 
@@ -100,7 +100,7 @@ def test_what_the_engine_stores_behind_rows_of_its_own_memory_is_there(target, e
 
     def wrapper(x):
         y = torch.full((4, 64), 7, dtype=x.dtype, device=x.device)
-        blocks = [TensorDescriptor.from_tensor(one, [4, 16]) for one in (x, y[:, :4])]
+        blocks = [TensorDescriptor.from_tensor(t, [4, 16]) for t in (x, y[:, :4])]
         shift[(1,)](*blocks, 0, 0, 4, 16)
         return y
 

@@ -153,9 +153,9 @@ def test_a_failed_assertion_of_the_kernel():
     assert fault.lanes == 6
     assert "index beyond n" in fault.got
     assert fault.where.line == line(asserting, "tl.device_assert")
-    words = [f.got for f in run(wrapper(2)).faults]
-    assert len(words) == 2
-    assert "n too small" in words[1]
+    messages = [f.got for f in run(wrapper(2)).faults]
+    assert len(messages) == 2
+    assert "n too small" in messages[1]
 
 
 def test_faults_of_many_programs_are_one():
@@ -183,8 +183,8 @@ def test_an_address_outside_of_every_tensor():
         return c
 
     seen = run(wrapper, torch.zeros(16))
-    found = [f for f in seen.faults if f.kind == "out_of_bounds"]
-    assert {f.access for f in found} == {"load", "store"}
+    faults = [f for f in seen.faults if f.kind == "out_of_bounds"]
+    assert {f.access for f in faults} == {"load", "store"}
 
 
 def test_an_operand_of_a_batch_names_the_batch():

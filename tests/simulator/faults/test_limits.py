@@ -74,10 +74,10 @@ def test_the_trace_is_the_same_in_smaller_groups(monkeypatch):
     def touches():
         trace = []
         run(launcher(tiles, (100,), 0, 32, shape=(100,)), trace=trace)
-        ((_, _, found),) = trace
+        ((_, _, accesses),) = trace
         return {
             int(p): int(t.offsets[row if len(t.offsets) > 1 else 0])
-            for t in found
+            for t in accesses
             for row, p in enumerate(t.programs)
         }
 

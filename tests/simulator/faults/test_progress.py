@@ -1,4 +1,4 @@
-"""A call that used up its time: what never ends is told from what is only slow."""
+"""A call that exceeds its time: endless calls are distinguished from slow ones."""
 
 import time
 from functools import partial
@@ -56,11 +56,11 @@ ENDLESS = [
 
 
 @pytest.mark.lane("full")
-@pytest.mark.parametrize(("kernel", "args", "tensors", "words"), ENDLESS)
-def test_a_loop_that_touches_nothing_new_never_ends(kernel, args, tensors, words):
+@pytest.mark.parametrize(("kernel", "args", "tensors", "text"), ENDLESS)
+def test_a_loop_that_touches_nothing_new_never_ends(kernel, args, tensors, text):
     with pytest.raises(LimitExceeded, match="a loop without end") as raised:
         run(launcher(kernel, (2,), *args, shape=(640,)), *tensors, seconds=1)
-    assert _line(raised.value) == _line_of(words)
+    assert _line(raised.value) == _line_of(text)
 
 
 @triton.jit
@@ -159,6 +159,6 @@ def _line(error):
     return int(str(error).partition(":")[2].partition(":")[0])
 
 
-def _line_of(words):
+def _line_of(text):
     with open(__file__) as lines:
-        return next(i for i, line in enumerate(lines, 1) if line.strip().startswith(words))
+        return next(i for i, line in enumerate(lines, 1) if line.strip().startswith(text))

@@ -59,18 +59,18 @@ def seen_of(kind, combine):
 
 @pytest.mark.parametrize("kind", ["reduce", "scan", "map"])
 @pytest.mark.parametrize(
-    ("combine", "fault", "words", "programs"),
+    ("combine", "fault", "text", "programs"),
     [
         (add_asserted, "failed_assert", "tl.device_assert", {"reduce": 4, "scan": 4, "map": 1}),
         (add_assumed, "false_hint", "tl.assume", {"reduce": 4, "scan": 4, "map": 1}),
         (add_where_defined, "undefined_used", "if b", {"reduce": 4, "scan": 4, "map": 4}),
     ],
 )
-def test_a_function_of_lanes_names_its_line_and_its_programs(kind, combine, fault, words, programs):
-    """Of 256 lanes the last 56 reach 200, all in the last program; sums do in every one."""
-    found = the(seen_of(kind, combine), fault)
-    assert found.where.line == line(combine, words)
-    assert found.programs == programs[kind]
+def test_a_function_of_lanes_names_its_line_and_its_programs(kind, combine, fault, text, programs):
+    """The last 56 of 256 lanes reach 200, all in the last program; sums do in every one."""
+    located = the(seen_of(kind, combine), fault)
+    assert located.where.line == line(combine, text)
+    assert located.programs == programs[kind]
 
 
 @pytest.mark.parametrize("kind", ["reduce", "scan", "map"])

@@ -169,8 +169,8 @@ def test_a_second_launch_is_judged_though_its_data_are_not_known(wide):
 
     seen = sample(wrapper)
     assert len(seen.launches) == 5
-    found = [(f.kind, f.kernel, f.access) for f in seen.faults]
-    assert found == ([] if wide else [("wrapped_offset", "reduce_kernel", x) for x in ACCESSES])
+    faults = [(f.kind, f.kernel, f.access) for f in seen.faults]
+    assert faults == ([] if wide else [("wrapped_offset", "reduce_kernel", x) for x in ACCESSES])
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""What a sampled call does not know decides no fault: memory that other programs may store to."""
+"""Unknown values of a sampled call decide no fault: memory that other programs may store to."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""How far undefined lanes and overflowed offsets propagate, and where that ends."""
+"""The propagation of undefined lanes and overflowed offsets, and its ends."""
 
 import pytest
 import torch
@@ -142,7 +142,7 @@ def hinted_often(x_ptr, c_ptr, n, S: tl.constexpr):
 
 
 def test_false_hints_in_lanes_that_are_not_stored_are_no_findings_however_many_there_are():
-    """More origins of undefined lanes than a block has bits: none is taken for another kind."""
+    """More origins of undefined lanes than a block has bits: none is mistaken for another kind."""
     x = torch.arange(5, dtype=torch.float32)
     seen = run(empty_launcher(hinted_often, (1,), 5, 16, shape=(5,)), x)
     assert seen.faults == []

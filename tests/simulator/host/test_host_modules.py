@@ -140,22 +140,24 @@ def test_a_module_may_hold_a_library_that_no_kernel_needs(write_module, capsys):
     assert torch.equal(simulate(load(parse(f"{path}:by_torch")), a, a), a)
     assert nvidia.cublas.CublasLt is real
     assert main(["check", f"{path.name}:by_cublas", "--max-examples", "2"]) == EXIT["error"]
-    (said,) = capsys.readouterr().err.splitlines()
-    assert "host_side_script.py:12: CublasLt.matmul is not known to the fake device" in said
+    (message,) = capsys.readouterr().err.splitlines()
+    assert "host_side_script.py:12: CublasLt.matmul is not known to the fake device" in message
 
 
 def test_launches_at_import_that_take_long_are_told_with_a_remedy(write_module, monkeypatch):
     monkeypatch.setattr("gemmproof.fake_device.SECONDS", 0.0)
     with pytest.raises(TargetError) as caught:
         load_file(write_module(SCRIPT))
-    said = str(caught.value)
-    assert said.startswith("host_side_script.py:")
-    assert "importing it raised Exhausted: double, at program 0 of 1, was still advancing" in said
-    assert said.endswith('; put what a script runs by itself under `if __name__ == "__main__":`')
+    message = str(caught.value)
+    assert message.startswith("host_side_script.py:")
+    assert (
+        "importing it raised Exhausted: double, at program 0 of 1, was still advancing" in message
+    )
+    assert message.endswith('; put what a script runs by itself under `if __name__ == "__main__":`')
 
 
 def test_a_real_gpu_is_seen_only_by_launches_on_it(monkeypatch):
-    """Where there is a GPU, the fake device answers all the same unless launches need the GPU."""
+    """If there is a GPU, the fake device answers all the same unless launches need the GPU."""
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "the real one")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with fake_device():
@@ -184,9 +186,9 @@ def test_a_hook_may_ask_for_a_device(write_module, capsys):
     write_module(SCRIPT)
     write_module(HOOK, "conftest.py")
     main(["signoff", "--max-examples", "1", "--jobs", "1"])
-    said = "".join(capsys.readouterr())
-    assert "doubled" in said
-    assert "CUDA" not in said
+    printed = "".join(capsys.readouterr())
+    assert "doubled" in printed
+    assert "CUDA" not in printed
 
 
 def test_the_command_says_what_is_unknown_in_one_line(write_module, capsys):
@@ -194,10 +196,10 @@ def test_the_command_says_what_is_unknown_in_one_line(write_module, capsys):
     path = write_module(text.replace("    synchronize()\n", "    torch.cuda.clock_rate()\n"))
     line = path.read_text().splitlines().index("    torch.cuda.clock_rate()") + 1
     assert main(["check", f"{path.name}:matmul"]) == EXIT["error"]
-    said = [x for x in "".join(capsys.readouterr()).splitlines() if "clock_rate" in x]
+    messages = [x for x in "".join(capsys.readouterr()).splitlines() if "clock_rate" in x]
     unknown = "torch.cuda.clock_rate is not known to the fake device"
-    assert len(said) == 1
-    assert f"{path.name}:{line}: {unknown}" in said[0]
+    assert len(messages) == 1
+    assert f"{path.name}:{line}: {unknown}" in messages[0]
 
 
 @pytest.mark.lane("full")
@@ -220,6 +222,6 @@ def test_no_answer_has_two_names():
     """torch._dynamo knows functions by the object, and refuses one that has two rules."""
     answers = [a for _, _, a in changes(GPUS["sm_90"]) if callable(a) and not isinstance(a, type)]
     torch_own = [
-        a for place, _, a in changes(GPUS["sm_90"]) if place is torch.cuda and a in answers
+        a for owner, _, a in changes(GPUS["sm_90"]) if owner is torch.cuda and a in answers
     ]
     assert len(torch_own) == len({id(a) for a in torch_own}) > 20

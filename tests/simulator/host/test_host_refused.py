@@ -1,4 +1,4 @@
-"""What of torch and Triton the fake device does not know: refused, and never reached.
+"""Parts of torch and Triton that the fake device does not know: refused, and never reached.
 
 A build of torch with CUDA has functions that would reach a device, or change the process for good.
 """

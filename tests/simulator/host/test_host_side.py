@@ -1,4 +1,4 @@
-"""What wrappers, modules and hooks ask of torch and Triton besides launches: answered or refused.
+"""Queries of wrappers, modules and hooks to torch and Triton: answered or refused.
 
 Whatever the fake device does not know ends as Unsupported, with the line that asks: an error
 that only a missing GPU causes must not be blamed on a kernel.

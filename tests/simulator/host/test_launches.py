@@ -59,10 +59,10 @@ def test_every_form_of_a_launch(launch):
     seen = run(wrapper, torch.zeros(1))
     assert seen.faults == []
     assert seen.result.tolist() == [3.0] * 50 + [0.0] * 14
-    (found,) = seen.launches
-    assert (found.kernel, found.grid) == ("filled", (4, 1, 1))
-    assert found.constexprs["S"] == 16
-    assert found.where.file == __file__
+    (launched,) = seen.launches
+    assert (launched.kernel, launched.grid) == ("filled", (4, 1, 1))
+    assert launched.constexprs["S"] == 16
+    assert launched.where.file == __file__
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def test_an_option_that_triton_does_not_know_says_nothing_about_the_kernel():
 
 
 @pytest.mark.parametrize(
-    ("grid", "words"),
+    ("grid", "message"),
     [((-1,), "grid"), ((1, 70000), "grid"), ((2.0,), "grid"), ((), "out of range")],
     ids=str,
 )
-def test_grids_that_cuda_or_triton_refuses(grid, words):
-    with pytest.raises(KernelError, match=f"filled.*{words}"):
+def test_grids_that_cuda_or_triton_refuses(grid, message):
+    with pytest.raises(KernelError, match=f"filled.*{message}"):
         run(launcher(filled, grid, 50, 3, 16))
 
 
@@ -155,10 +155,10 @@ def test_every_configuration_of_an_autotuner(config):
     S = sizes[config % 3]
     rest = 9.0 if S == 32 else 0.0
     assert seen.result.tolist() == [1.0 + S] * n + [rest] * (128 - n)
-    (found,) = seen.launches
-    assert (found.config, found.configs) == (config % 3, 3)
-    assert found.constexprs["S"] == S
-    assert found.grid[0] == -(-n // S)
+    (launched,) = seen.launches
+    assert (launched.config, launched.configs) == (config % 3, 3)
+    assert launched.constexprs["S"] == S
+    assert launched.grid[0] == -(-n // S)
 
 
 def test_a_launch_leaves_triton_as_it_was():

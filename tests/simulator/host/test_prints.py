@@ -1,4 +1,4 @@
-"""What a kernel prints is shown for a single case, a line for each program, and nowhere else."""
+"""The prints of a kernel are shown for a single case, a line for each program, and nowhere else."""
 
 from pathlib import Path
 
@@ -42,10 +42,10 @@ def talks(a, b):
 """
 
 
-def run_check(tmp_path, monkeypatch, capsys, *words):
+def run_check(tmp_path, monkeypatch, capsys, *options):
     monkeypatch.chdir(tmp_path)
     Path("talks.py").write_text(KERNELS)
-    assert main(["check", "talks.py:talks", *words]) == 0
+    assert main(["check", "talks.py:talks", *options]) == 0
     return capsys.readouterr().out.splitlines()
 
 
@@ -93,5 +93,5 @@ def test_a_simulated_kernel_leaves_stdout_alone(capfd):
         return o
 
     simulate(copied, torch.ones(16))
-    said = capfd.readouterr()
-    assert (said.out, said.err) == ("", "")
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("", "")

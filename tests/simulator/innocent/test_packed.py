@@ -50,9 +50,9 @@ def test_weights_packed_by_four_bits(M, N, K):
         w = rng.integers(0, 16, (K, N))
         zeros = rng.integers(0, 15, (groups, N))
         scales = 2.0 ** rng.integers(-2, 2, (groups, N))
-        words = np.zeros((K // 8, N), np.int64)
+        packed = np.zeros((K // 8, N), np.int64)
         for i in range(8):
-            words |= w[i::8] << (4 * i)
+            packed |= w[i::8] << (4 * i)
         packed_zeros = np.zeros((groups, -(-N // 8)), np.int64)
         for n in range(N):
             packed_zeros[:, n // 8] |= zeros[:, n] << (4 * (n % 8))
@@ -68,7 +68,7 @@ def test_weights_packed_by_four_bits(M, N, K):
 
         a = integers(M, K)
         assert_innocent(
-            wrapper, a, torch.from_numpy(words.astype(np.uint32).view(np.int32)),
+            wrapper, a, torch.from_numpy(packed.astype(np.uint32).view(np.int32)),
             torch.from_numpy(scales).half(),
             torch.from_numpy(packed_zeros.astype(np.uint32).view(np.int32)),
             expected=a.double() @ dense,

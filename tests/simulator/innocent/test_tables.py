@@ -49,7 +49,7 @@ def grouped_kernel(
 
 @pytest.mark.parametrize("programs", [1, 4, 100])
 def test_a_grouped_gemm_through_tables_of_addresses(programs):
-    """The wrapper cuts a into problems of its own making; only the tables know them."""
+    """The wrapper itself cuts a into problems; only the tables know them."""
     cuts = (5, 20, 0, 33)
 
     def wrapper(a, b):

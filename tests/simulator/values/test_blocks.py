@@ -60,9 +60,9 @@ def test_block_pointers(M, N, K, layout):
 def test_a_block_pointer_that_checks_too_little():
     """K of a is not checked: the axis and the line."""
     a, b = lay_out("padded", 37, 29), lay_out("padded", 29, 45)
-    found = [f for f in run(by_pointer("zero", (0,)), a, b).faults if f.kind == "out_of_bounds"]
-    assert [(f.operand, f.axis, f.access) for f in found] == [("a", "K", "load")]
-    assert found[0].got.startswith("columns 29..31 of a (K=29)")
+    faults = [f for f in run(by_pointer("zero", (0,)), a, b).faults if f.kind == "out_of_bounds"]
+    assert [(f.operand, f.axis, f.access) for f in faults] == [("a", "K", "load")]
+    assert faults[0].got.startswith("columns 29..31 of a (K=29)")
 
 
 @pytest.mark.triton("block_pointers")
@@ -113,14 +113,14 @@ def test_descriptors(wrapper, M, N, K):
 def test_a_descriptor_whose_rows_are_not_aligned(M, N, K, operands):
     """Row strides must be multiples of 16 bytes: which operand, and its stride."""
     seen = run(by_device_descriptor, integers(M, K), integers(K, N, seed=1))
-    found = [f for f in seen.faults if f.kind == "bad_descriptor"]
-    assert {f.operand for f in found} == set(operands)
-    assert all("stride" in f.got and "16 bytes" in f.expected for f in found)
+    faults = [f for f in seen.faults if f.kind == "bad_descriptor"]
+    assert {f.operand for f in faults} == set(operands)
+    assert all("stride" in f.got and "16 bytes" in f.expected for f in faults)
 
 
 def test_a_descriptor_of_a_misaligned_base():
     """A view that begins one element late."""
     parent = torch.zeros(37 * 32 + 8).half()
     a = parent[1 : 1 + 37 * 32].view(37, 32)
-    found = run(by_device_descriptor, a, integers(32, 16)).faults
-    assert [(f.kind, f.operand) for f in found] == [("bad_descriptor", "a")]
+    faults = run(by_device_descriptor, a, integers(32, 16)).faults
+    assert [(f.kind, f.operand) for f in faults] == [("bad_descriptor", "a")]

@@ -41,8 +41,8 @@ def test_conversions_that_tritons_compiler_cannot_lower(source, target, how):
 
 def pairs_of(sources, targets):
     """The pairs of different types between which Triton's compiler converts."""
-    found = [(s, t) for s in sources for t in targets if s != t]
-    return [p for p in found if set(p) != set(FP8) and not (tl.float64 in p and {*p} & {*FP8})]
+    different = [(s, t) for s in sources for t in targets if s != t]
+    return [p for p in different if set(p) != set(FP8) and not (tl.float64 in p and {*p} & {*FP8})]
 
 
 @pytest.mark.parametrize(("source", "target"), pairs_of(NARROW, NARROW), ids=get_name)

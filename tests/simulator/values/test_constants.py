@@ -1,4 +1,4 @@
-"""What is decided when a kernel is compiled: strings, types, functions, the integer 1."""
+"""Decisions at compile time: strings, types, functions, the integer 1."""
 
 import pytest
 import triton

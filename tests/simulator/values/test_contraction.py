@@ -1,4 +1,4 @@
-"""Products that may become part of an fma: what is told of them, beside what cubins have."""
+"""Products that may become part of an fma: the report on them, compared with cubins."""
 
 import linecache
 import re
@@ -154,9 +154,9 @@ def test_only_what_a_compiler_may_fuse_is_told(kernel):
 def test_a_cubin_has_fmas_of_the_compilers_own_only_there(kernel, tmp_path):
     signature = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32"}
     source = triton.compiler.ASTSource(kernel, signature)
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32))
     cubin = tmp_path / "kernel.cubin"
-    cubin.write_bytes(made.asm["cubin"])
+    cubin.write_bytes(compiled.asm["cubin"])
     command = [triton.knobs.nvidia.cuobjdump.path, "-sass", str(cubin)]
     sass = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     count = {name: len(re.findall(rf"\b{name}\b", sass)) for name in ("FFMA", "FADD", "FMUL")}
@@ -164,4 +164,4 @@ def test_a_cubin_has_fmas_of_the_compilers_own_only_there(kernel, tmp_path):
         assert count["FFMA"] > 0 or get_name(kernel) in UNFUSED, count
     else:
         assert count["FADD"] + count["FMUL"] > 0, count
-        assert (count["FFMA"] > 0) == ("fma" in made.asm["ttir"]), count
+        assert (count["FFMA"] > 0) == ("fma" in compiled.asm["ttir"]), count

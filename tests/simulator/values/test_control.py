@@ -140,7 +140,7 @@ def test_programs_that_decide_differently(kernel, grid, args, expected):
 
 
 def test_many_different_trip_counts_end_in_time():
-    """150 programs, each with a trip count of its own."""
+    """150 programs, each with a different trip count."""
 
     @triton.jit
     def own_count(o):

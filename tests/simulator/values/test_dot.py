@@ -187,9 +187,10 @@ def test_the_order_of_k_is_not_known_where_blocks_were_joined_or_widened(
 @pytest.mark.parametrize(("version", "most"), [("3.7.1", 2**31 - 1), ("3.8.0+git1", -(2**31))])
 def test_integers_of_sm_100_clamp_until_they_have_its_own_instruction(version, most, monkeypatch):
     monkeypatch.setattr("triton.__version__", version)
-    one, acc = np.ones((1, 1), np.int8), np.full((1, 1), 2**31 - 1, np.int32)
+    unit, acc = np.ones((1, 1), np.int8), np.full((1, 1), 2**31 - 1, np.int32)
     assert (
-        triton_dot("sm_100", "int8", BLOCK_M=64, BLOCK_N=64, BLOCK_K=64).dot(one, one, acc) == most
+        triton_dot("sm_100", "int8", BLOCK_M=64, BLOCK_N=64, BLOCK_K=64).dot(unit, unit, acc)
+        == most
     )
 
 

@@ -38,9 +38,9 @@ def test_integers_of_mixed_sign_do_not_divide():
 
 def test_a_literal_out_of_range_is_refused():
     """uint8 + (-1) and int8 + 200 do not compile."""
-    for dtype, literal, words in ((tl.uint8, -1, "negative"), (tl.int8, 200, "out of range")):
+    for dtype, literal, message in ((tl.uint8, -1, "negative"), (tl.int8, 200, "out of range")):
         x = tensor([1], dtype)
-        with pytest.raises(CompileError, match=words):
+        with pytest.raises(CompileError, match=message):
             simulator_lanes.run_lanes(f"x + {literal}", x, x, dtype)
 
 
@@ -81,7 +81,7 @@ def test_division_by_zero_is_undefined(op, exact):
 
 
 def test_cdiv_is_c_division_of_the_sum():
-    """(x + y - 1) / y, cut toward zero, as Triton's standard library has it."""
+    """(x + y - 1) / y, cut toward zero, as in Triton's standard library."""
     x, y = pairs([-9, -8, -1, 0, 1, 7, 8, 9], [1, 2, 3, 8])
     assert_exact("tl.cdiv(x, y)", lambda p, q: c_divide(p + q - 1, q), tl.int32, x, y)
 

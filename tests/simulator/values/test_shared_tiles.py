@@ -22,7 +22,7 @@ def make_shared(n: int, of: np.ndarray, shape: tuple[int, int], seed: int) -> Sh
 
 
 def pairs(kind: str, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which block of a and of b each program has."""
+    """Return the blocks of a and of b of each program."""
     at = np.arange(rows * columns)
     if kind == "rows":
         return at // columns, at % columns
@@ -64,7 +64,7 @@ def test_stacked_products_have_the_bits_of_single_ones(
     ],
 )
 def test_other_programs_are_multiplied_one_by_one(of_a: list[int], of_b: list[int]) -> None:
-    """Where the pairs are no full grid there is nothing to stack."""
+    """If the pairs are no full grid there is nothing to stack."""
     a = make_shared(3, np.array(of_a), (M, K), 1)
     b = make_shared(2, np.array(of_b), (K, N), 2)
     assert product(dot_model(None, "fp16"), a, b, None, F32) is None

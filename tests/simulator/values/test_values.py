@@ -103,8 +103,8 @@ def test_where_broadcasts_and_promotes():
     how = {"tensors": [torch.from_numpy(x)], "shape": (5, 8), "dtype": torch.float32}
     got = result_of(where_kernel, (1,), 5, 8, make=torch.empty, **how)
     i = np.arange(8)
-    wanted = [np.where(x > 0, x, -1), i < 5, x, x, 6 - i % 2]
-    for line, expected in zip(got, wanted, strict=True):
+    rows = [np.where(x > 0, x, -1), i < 5, x, x, 6 - i % 2]
+    for line, expected in zip(got, rows, strict=True):
         assert same(line, expected.astype(np.float64)).all()
 
 

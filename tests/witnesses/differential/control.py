@@ -37,8 +37,8 @@ def draw_statement(w: Writer, shapes: list[Shape]) -> None:
         memory.draw_scratch(w, shape)
     elif how < 0.68 and not w.inside and w.loops == 0:
         memory.draw_dot(w)
-    elif how < 0.82 and (found := [v for v in w.variables if not v.fixed]):
-        assign(w, rng.choice(found))
+    elif how < 0.82 and (candidates := [v for v in w.variables if not v.fixed]):
+        assign(w, rng.choice(candidates))
     else:
         dtype = rng.choice(ALL)
         w.let(ex.draw(w, dtype, shape, 2), dtype, shape)
@@ -60,7 +60,7 @@ def _assign_some(w: Writer, outer: list[Var]) -> None:
 
 
 def _same_kind(x: Var, y: Var) -> bool:
-    """Whether one can hold what the other does."""
+    """Return whether one variable can hold the value of the other."""
     return (x.dtype, x.shape) == (y.dtype, y.shape)
 
 
@@ -181,13 +181,13 @@ def _draw_call(w: Writer, shapes: list[Shape]) -> None:
     for _ in range(rng.choice((1, 1, 2))):
         arguments = ", ".join(v.name for v in given)
         arguments = f"({arguments})" if packed else arguments
-        made = [w.fresh() for _ in results]
+        targets = [w.fresh() for _ in results]
         constant = rng.choice(("", ", C=5", ", 7"))
-        w.write(f"{', '.join(made)} = {name}({arguments}{constant})")
-        w.variables += [Var(v, d, s) for v, (d, s) in zip(made, results, strict=True)]
+        w.write(f"{', '.join(targets)} = {name}({arguments}{constant})")
+        w.variables += [Var(v, d, s) for v, (d, s) in zip(targets, results, strict=True)]
 
 
 def _write_return(w: Writer, results: list[tuple[str, Shape]]) -> None:
     """Return values of these types."""
-    made = [ex.draw_var(w, dtype, shape, 1).name for dtype, shape in results]
-    w.write(f"return {', '.join(made)}")
+    names = [ex.draw_var(w, dtype, shape, 1).name for dtype, shape in results]
+    w.write(f"return {', '.join(names)}")

@@ -54,11 +54,11 @@ def draw_literal(w: Writer, dtype: str) -> str:
 def draw_leaf(w: Writer, dtype: str, shape: Shape) -> str:
     """A variable in sight, cast if need be, or a constant block."""
     rng = w.rng
-    if (found := w.find(dtype, shape)) and rng.random() < 0.85:
-        return rng.choice(found[-6:] if rng.random() < 0.6 else found).name
-    found = w.find(None, shape)
-    if found and rng.random() < 0.8:
-        return cast(w, rng.choice(found), dtype)
+    if (candidates := w.find(dtype, shape)) and rng.random() < 0.85:
+        return rng.choice(candidates[-6:] if rng.random() < 0.6 else candidates).name
+    candidates = w.find(None, shape)
+    if candidates and rng.random() < 0.8:
+        return cast(w, rng.choice(candidates), dtype)
     if shape == () and w.pid is not None and rng.random() < 0.5:
         return cast(w, w.pid, dtype)
     value = rng.choice(("0", "1")) if dtype == "int1" else draw_literal(w, dtype)
@@ -89,9 +89,9 @@ def draw(w: Writer, dtype: str, shape: Shape, depth: int = 2) -> str:
     if depth <= 0 or w.rng.random() < 0.12:
         return draw_leaf(w, dtype, shape)
     if w.rng.random() < 0.3:
-        made = shaping.draw_shaped(w, dtype, shape, depth)
-        if made is not None:
-            return made
+        shaped = shaping.draw_shaped(w, dtype, shape, depth)
+        if shaped is not None:
+            return shaped
     if dtype == "int1":
         return _draw_truth(w, shape, depth)
     return (_draw_float if dtype in FLOATS else _draw_integer)(w, dtype, shape, depth)
@@ -107,15 +107,15 @@ def _pick_smaller(w: Writer, shape: Shape) -> Shape:
     return (*shape[:side], 1, *shape[side + 1 :])
 
 
-def _draw_pair(w: Writer, one: str, other: str, shape: Shape, depth: int) -> tuple[str, str]:
+def _draw_pair(w: Writer, x_dtype: str, y_dtype: str, shape: Shape, depth: int) -> tuple[str, str]:
     """Two operands, one of them perhaps smaller."""
-    x, y = draw(w, one, shape, depth - 1), draw(w, other, _pick_smaller(w, shape), depth - 1)
+    x, y = draw(w, x_dtype, shape, depth - 1), draw(w, y_dtype, _pick_smaller(w, shape), depth - 1)
     return x, y
 
 
-def _draw_where(w: Writer, one: str, other: str, shape: Shape, depth: int) -> str:
+def _draw_where(w: Writer, x_dtype: str, y_dtype: str, shape: Shape, depth: int) -> str:
     c = draw(w, "int1", shape, depth - 1)
-    x, y = _draw_pair(w, one, other, shape, depth)
+    x, y = _draw_pair(w, x_dtype, y_dtype, shape, depth)
     return f"tl.where({c}, {x}, {y})"
 
 

@@ -70,8 +70,8 @@ def _draw_number(rng: random.Random) -> int:
 
 def _store_some(w: Writer, count: int) -> None:
     """Store several of the variables in sight, the latest among them."""
-    found = [v for v in w.variables if not v.fixed]
-    latest, rest = found[-1:], found[:-1]
+    candidates = [v for v in w.variables if not v.fixed]
+    latest, rest = candidates[-1:], candidates[:-1]
     for var in [*latest, *w.rng.sample(rest, min(len(rest), count - 1))]:
         memory.draw_store(w, var)
 

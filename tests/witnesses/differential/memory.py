@@ -93,18 +93,18 @@ def draw_atomic(w: Writer, shape: Shape) -> None:
 
 
 def draw_own_atomic(w: Writer) -> Var:
-    """Update a place of the program's own and go on with what was there before."""
+    """Update a location private to the program and go on with its previous value."""
     rng = w.rng
     assert w.pid is not None
     dtype = rng.choice(("int32", "int64", "uint32"))
     p = w.parameter("shared", dtype, writer.SLOTS).name
-    place = f"{p} + {w.pid.name} * 2"
+    address = f"{p} + {w.pid.name} * 2"
     value = ex.draw(w, dtype, (), 1)
     if rng.random() < 0.3:
-        compare = rng.choice((f"tl.load({place})", ex.draw(w, dtype, (), 1)))
-        return w.let(f"tl.atomic_cas({place}, {compare}, {value})", dtype, ())
+        compare = rng.choice((f"tl.load({address})", ex.draw(w, dtype, (), 1)))
+        return w.let(f"tl.atomic_cas({address}, {compare}, {value})", dtype, ())
     name = rng.choice(("add", "max", "min", "and", "or", "xor", "xchg"))
-    return w.let(f"tl.atomic_{name}({place}, {value})", dtype, ())
+    return w.let(f"tl.atomic_{name}({address}, {value})", dtype, ())
 
 
 def draw_dot(w: Writer) -> Var:
@@ -127,9 +127,9 @@ def draw_dot(w: Writer) -> Var:
         text = f"tl.dot({sides[0]}, {sides[1]}, {acc}{', ' + more if more else ''})"
         if rng.random() < 0.3:
             text = f"({acc} + tl.dot({sides[0]}, {sides[1]}{how}))"
-    made = w.let(text, total, (m, n))
-    w.variables.remove(made)
+    product = w.let(text, total, (m, n))
+    w.variables.remove(product)
     if rng.random() < 0.3:
-        draw_store(w, made)
+        draw_store(w, product)
     axis = rng.randrange(2)
-    return w.let(f"tl.sum({made.name}, axis={axis})", total, ((n, m)[axis],))
+    return w.let(f"tl.sum({product.name}, axis={axis})", total, ((n, m)[axis],))

@@ -33,7 +33,7 @@ Answer = dict[str, np.ndarray] | str
 
 
 def fill(operand: Operand, seed: int) -> np.ndarray:
-    """What an operand holds: extremes and small numbers, more often than not."""
+    """Return the values of an operand: extremes and small numbers, more often than not."""
     rng = np.random.default_rng((seed, int(operand.name[1:])))
     n = operand.size
     if operand.dtype == "int1":
@@ -66,12 +66,12 @@ def wrapper_of(kernel: Any, program: Program) -> Callable[..., list[torch.Tensor
                 arguments.append(next(given))
                 continue
             if operand.kind == "shared":
-                made = next(given).clone()
+                tensor = next(given).clone()
             else:
                 dtype = torch.bool if operand.dtype == "int1" else getattr(torch, operand.dtype)
-                made = torch.zeros(operand.size, dtype=dtype, device=inputs[0].device)
-            results.append(made)
-            arguments.append(made)
+                tensor = torch.zeros(operand.size, dtype=dtype, device=inputs[0].device)
+            results.append(tensor)
+            arguments.append(tensor)
         kernel[program.grid](*arguments)
         return results
 
@@ -80,12 +80,12 @@ def wrapper_of(kernel: Any, program: Program) -> Callable[..., list[torch.Tensor
 
 def inputs_of(program: Program) -> list[torch.Tensor]:
     """The tensors that a program is called with."""
-    wanted = [o for o in program.operands if o.kind in ("input", "shared")]
-    return [torch.from_numpy(fill(o, program.seed).copy()) for o in wanted]
+    operands = [o for o in program.operands if o.kind in ("input", "shared")]
+    return [torch.from_numpy(fill(o, program.seed).copy()) for o in operands]
 
 
 def results_by_name(program: Program, results: list[torch.Tensor]) -> dict[str, np.ndarray]:
-    """What a program stored, by parameter; a NaN has the same bits everywhere."""
+    """Return the results of a program, by parameter; a NaN has the same bits everywhere."""
     names = [o.name for o in program.operands if o.kind in ("shared", "output")]
     arrays = {n: x.numpy().copy() for n, x in zip(names, results, strict=True)}
     for x in arrays.values():
@@ -95,7 +95,7 @@ def results_by_name(program: Program, results: list[torch.Tensor]) -> dict[str, 
 
 
 def interpret(kernels: Any, program: Program) -> Answer:
-    """What a program stores under Triton's interpreter."""
+    """Return the results of a program under Triton's interpreter."""
     try:
         call = wrapper_of(kernels[f"kernel{program.seed}"], program)
         return results_by_name(program, call(*inputs_of(program)))
@@ -104,7 +104,7 @@ def interpret(kernels: Any, program: Program) -> Answer:
 
 
 def simulate(kernels: Any, program: Program) -> Answer:
-    """What a program stores on the simulator, which finds no fault in it."""
+    """Return the results of a program on the simulator, which finds no fault in it."""
     from gemmproof.reference.simulator import run
 
     try:
@@ -187,13 +187,13 @@ def _as_truth(compare: Any, handle: Any) -> Any:
     return lambda x, y: handle(compare(x, y).data, tl.int1)
 
 
-def find_difference(program: Program, theirs: Answer, mine: Answer) -> str | None:
-    """The first difference in a result of a program, None where there is none."""
-    if isinstance(theirs, str) or isinstance(mine, str):
-        sides = (("interpreter", theirs), ("simulator", mine))
+def find_difference(program: Program, theirs: Answer, ours: Answer) -> str | None:
+    """Return the first difference in a result of a program, or None if there is none."""
+    if isinstance(theirs, str) or isinstance(ours, str):
+        sides = (("interpreter", theirs), ("simulator", ours))
         return "; ".join(f"{n}: {x}" for n, x in sides if isinstance(x, str))
     for name, expected in theirs.items():
-        got = mine[name]
+        got = ours[name]
         if got.tobytes() != expected.tobytes():
             raw = [x.view(f"u{x.itemsize}") for x in (got, expected)]
             at = int(np.flatnonzero(raw[0] != raw[1])[0])
@@ -220,7 +220,7 @@ def compare(first: int, count: int) -> Iterator[tuple[Program, str | None]]:
 
 
 def interpret_all(path: Path, first: int, count: int) -> list[Answer]:
-    """What the programs of a module store under Triton's interpreter."""
+    """Return the results of the programs of a module under Triton's interpreter."""
     mend_interpreter()
     kernels = runpy.run_path(str(path))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -228,12 +228,12 @@ def interpret_all(path: Path, first: int, count: int) -> list[Answer]:
         return [interpret(kernels, draw_program(seed)) for seed in range(first, first + count)]
 
 
-def main(words: list[str]) -> int:
-    """Do what the command line says; 1 where a program differs."""
-    if words[0] == "--show":
-        print(write_module([draw_program(int(words[1]))]))
+def main(argv: list[str]) -> int:
+    """Run the command line; return 1 if a program differs."""
+    if argv[0] == "--show":
+        print(write_module([draw_program(int(argv[1]))]))
         return 0
-    first, count = int(words[0]), int(words[1])
+    first, count = int(argv[0]), int(argv[1])
     started, differing = time.perf_counter(), 0
     for begin in range(first, first + count, BATCH):
         for program, difference in compare(begin, min(BATCH, first + count - begin)):

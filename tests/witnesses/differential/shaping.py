@@ -54,7 +54,7 @@ def combine_both(a, i, b, j):
 
 
 def draw_shaped(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
-    """A value of this type and shape made from one of another shape, None where none fits."""
+    """Return a value of this type and shape made from one of another shape, or None if none fits."""
     ways = [
         _draw_reduction,
         _draw_scan,
@@ -76,12 +76,12 @@ def draw_integers(w: Writer, dtype: str, shape: Shape, depth: int) -> str:
 
 def _pick_wider(w: Writer, shape: Shape) -> tuple[Shape, int] | None:
     """A shape that becomes `shape` without one of its axes."""
-    found = []
+    wider = []
     for other in SHAPES:
         for axis in range(len(other)):
             if other[:axis] + other[axis + 1 :] == shape:
-                found.append((other, axis))
-    return w.rng.choice(found) if found else None
+                wider.append((other, axis))
+    return w.rng.choice(wider) if wider else None
 
 
 def _draw_reduction(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
@@ -143,10 +143,10 @@ def _draw_scan(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
     name = rng.choice(("combine_linear", "combine_both"))
     kind = rng.choice(("int32", "int64", "uint32"))
     x, y = (ex.draw(w, kind, shape, depth) for _ in range(2))
-    one, other = w.fresh(), w.fresh()
+    first, second = w.fresh(), w.fresh()
     how = f"{axis}, {name}, reverse={reverse}"
-    w.write(f"{one}, {other} = tl.associative_scan(({x}, {y}), {how})")
-    return f"({one} ^ {other}).to(tl.{dtype})"
+    w.write(f"{first}, {second} = tl.associative_scan(({x}, {y}), {how})")
+    return f"({first} ^ {second}).to(tl.{dtype})"
 
 
 def _draw_move(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
@@ -209,9 +209,9 @@ def _draw_join(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
         return f"tl.cat({x}, {y})"
     if how == 2:
         x, y = (ex.draw(w, dtype, shape, depth) for _ in range(2))
-        one, other = w.fresh(), w.fresh()
-        w.write(f"{one}, {other} = tl.split(tl.join({x}, {y}))")
-        return rng.choice((one, other))
+        first, second = w.fresh(), w.fresh()
+        w.write(f"{first}, {second} = tl.split(tl.join({x}, {y}))")
+        return rng.choice((first, second))
     x, y = (ex.draw(w, dtype, half, depth) for _ in range(2))
     return f"tl.reshape(tl.join({x}, {y}), {list(shape)})"
 

@@ -1,4 +1,4 @@
-"""What the parts of the generator share: types, shapes, the lines written so far, the names."""
+"""Shared parts of the generator: types, shapes, the lines written so far, the names."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ class Writer:
 
     def let(self, text: str, dtype: str, shape: Shape, fixed: bool = False) -> Var:
         """A new variable that holds `text`."""
-        made = Var(self.fresh(), dtype, shape, fixed)
-        self.write(f"{made.name} = {text}")
-        self.variables.append(made)
-        return made
+        var = Var(self.fresh(), dtype, shape, fixed)
+        self.write(f"{var.name} = {text}")
+        self.variables.append(var)
+        return var
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -124,7 +124,7 @@ class Writer:
         ]
 
     def spend(self, cost: int) -> bool:
-        """Whether something that costs so much in each turn may still be written."""
+        """Return whether something that costs so much in each turn may still be written."""
         cost *= 4**self.loops
         if self.cost + cost > self.budget:
             return False
@@ -133,6 +133,6 @@ class Writer:
 
     def parameter(self, kind: str, dtype: str, size: int = 0, value: int = 0) -> Operand:
         """A new parameter of the kernel."""
-        made = Operand(self.fresh({"number": "n"}.get(kind, "p")), kind, dtype, size, value)
-        self.operands.append(made)
-        return made
+        operand = Operand(self.fresh({"number": "n"}.get(kind, "p")), kind, dtype, size, value)
+        self.operands.append(operand)
+        return operand

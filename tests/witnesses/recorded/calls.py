@@ -33,7 +33,7 @@ def _make_case(kernel: KernelUnderTest, fmt: str) -> Case:
 
 
 def predict_call(kernel: KernelUnderTest, case: Case) -> Prediction:
-    """What the simulator gives for the GPU."""
+    """Return the simulator's prediction for the GPU."""
     return predict(kernel, case, TARGET, SMS)
 
 

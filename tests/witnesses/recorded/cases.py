@@ -87,14 +87,14 @@ def _paths() -> list[tuple[str, dict[str, object]]]:
 
 def cases() -> list[Recorded]:
     """Every recorded product: each path with each kind of data, a few of them chained to K=4096."""
-    found = []
+    recorded = []
     for path, fields in _paths():
         kinds = ("raw",) if fields["a_format"] == "int8" else KINDS
         for kind in kinds:
-            found.append(Recorded(path=path, K=256, kind=kind, **fields))  # type: ignore[arg-type]
+            recorded.append(Recorded(path=path, K=256, kind=kind, **fields))  # type: ignore[arg-type]
         for kind in ("normal", "wide") if len(kinds) > 1 else ():
-            found.append(Recorded(path=path, K=4096, kind=kind, **fields))  # type: ignore[arg-type]
-    return found
+            recorded.append(Recorded(path=path, K=4096, kind=kind, **fields))  # type: ignore[arg-type]
+    return recorded
 
 
 # -- inputs ------------------------------------------------------------------------------------

@@ -72,14 +72,14 @@ def launch(name: str, *operands: torch.Tensor) -> torch.Tensor:
     """The output of the kernel that a recording is named after."""
     what, kind, *rest = name.split("|")
     out = rest[0] if what == "cast" else kind
-    made = torch.empty(operands[0].shape, dtype=TYPES[out][1], device=operands[0].device)
-    grid = (made.numel() // LANES,)
+    output = torch.empty(operands[0].shape, dtype=TYPES[out][1], device=operands[0].device)
+    grid = (output.numel() // LANES,)
     if what == "cast":
         rounding = rest[1] if len(rest) > 1 else None
-        cast_kernel[grid](*operands, made, TYPES[out][0], rounding, LANES)
+        cast_kernel[grid](*operands, output, TYPES[out][0], rounding, LANES)
     else:
-        two_operand_kernel[grid](*operands, made, what, LANES)
-    return made
+        two_operand_kernel[grid](*operands, output, what, LANES)
+    return output
 
 
 def as_tensor(bits: np.ndarray, kind: str) -> torch.Tensor:

@@ -165,7 +165,7 @@ def launch(case: Scaled | Batched, *operands: torch.Tensor) -> torch.Tensor:
 
 
 def kept(output: np.ndarray) -> np.ndarray:
-    """What is recorded of an output: every eighth row of a large one."""
+    """Return the recorded part of an output: every eighth row of a large one."""
     return output if output.size <= 1 << 12 else output[..., ::8, :]
 
 

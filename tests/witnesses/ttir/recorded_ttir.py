@@ -33,15 +33,15 @@ _fresh = itertools.count()
 def wrappers() -> dict[str, Callable[..., Any]]:
     """Functions of a and b: this repository's kernels, the examples and the tutorials."""
     ours = ("matmul", "matmul_grouped", "matmul_swizzled", "matmul_persistent")
-    made = {f"kernels.{name}": getattr(kernels, name) for name in ours}
+    functions = {f"kernels.{name}": getattr(kernels, name) for name in ours}
     for name in ("no_k_mask", "right", "unmasked_row"):
         file = ROOT / "docs" / "examples" / f"{name}.py"
-        made[f"examples.{file.stem}"] = _module(file).matmul
+        functions[f"examples.{file.stem}"] = _module(file).matmul
     for file in sorted((ROOT / "tests" / "corpora" / "tutorials").glob("*.py")):
         module = importlib.import_module(f"tutorials.{file.stem}")
-        made[f"tutorials.{file.stem}"] = module.matmul
-    made["tutorials.step_by_step.persistent"] = module.persistent
-    return made
+        functions[f"tutorials.{file.stem}"] = module.matmul
+    functions["tutorials.step_by_step.persistent"] = module.persistent
+    return functions
 
 
 def _module(file: Path) -> Any:
@@ -57,8 +57,8 @@ def launches() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
     """All that is recorded, by name: a function and what it is called with."""
     draw = torch.Generator().manual_seed(0)
     a, b = (torch.randn(shape, generator=draw).half() for shape in ((40, 64), (64, 72)))
-    made = {name: (function, [a, b]) for name, function in wrappers().items()}
-    return made | {case.name: (case.launch, case.tensors()) for case in CASES}
+    calls = {name: (function, [a, b]) for name, function in wrappers().items()}
+    return calls | {case.name: (case.launch, case.tensors()) for case in CASES}
 
 
 def case_named(name: str) -> Case | None:

@@ -96,17 +96,17 @@ def registered(tmp_path, capfd):
     ir.load_dialects(context)
     make_backend(GPUTarget("cuda", 90, 32)).load_dialects(context)
     library = Path(triton.__file__).parent / "_C" / "libtriton.so"
-    file, found = tmp_path / "one.mlir", set()
+    file, operations = tmp_path / "one.mlir", set()
     raw = library.read_bytes()
-    for name in {found[0].decode() for names in NAMES for found in names.finditer(raw)}:
+    for name in {match[0].decode() for names in NAMES for match in names.finditer(raw)}:
         file.write_text(f'module {{ "{name}"() : () -> () }}')
         try:
             ir.parse_mlir_module(str(file), context)
         except RuntimeError:
             if "unregistered operation" in capfd.readouterr().err:
                 continue
-        found.add(name)
-    return found
+        operations.add(name)
+    return operations
 
 
 @pytest.mark.lane("full")
@@ -124,9 +124,9 @@ def test_the_table_is_what_the_simulator_does():
 @pytest.mark.lane("full")
 def test_a_kernel_makes_each_operation_that_the_language_makes(registered):
     texts = [text for case in existing() for text in record(case.launch, case.tensors())]
-    made = {name for text in texts for name in USED.findall(text)}
-    assert made <= MADE | OTHERS | {"builtin.module"}
-    assert {n for n in MADE & registered if n not in LATER or holds(LATER[n])} <= made
+    used = {name for text in texts for name in USED.findall(text)}
+    assert used <= MADE | OTHERS | {"builtin.module"}
+    assert {n for n in MADE & registered if n not in LATER or holds(LATER[n])} <= used
 
 
 @pytest.mark.parametrize("case", existing(), ids=lambda case: case.name)
@@ -174,7 +174,7 @@ def profiled(o_ptr, times_ptr, SUM: tl.constexpr, AT: tl.constexpr):
 def profile(o, SUM=False, AT=False):
     times = torch.zeros(4, dtype=torch.int64)
     profiled[(1,)](o, times, SUM, AT)
-    assert AT or times[0] > 0  # each look at the clock is a look of its own
+    assert AT or times[0] > 0  # each look at the clock is a separate read
     return o
 
 

@@ -19,7 +19,7 @@ TAIL = '\n    tt.return\n  }\n}\n#loc = loc("kernel.py":7:3)\n'
 
 
 def outcome(text: str) -> str:
-    """What becomes of a text: "read", or the one line of its error."""
+    """Return the outcome for a text: "read", or the one line of its error."""
     try:
         lower(read_module(text))
     except (ReadError, Unsupported) as error:
@@ -43,8 +43,8 @@ def garble(text: str, draw: random.Random) -> str:
 def test_a_garbled_text_is_read_or_refused(number):
     draw = random.Random(number)
     seen = [outcome(garble(SHORT[number], draw)) for _ in range(60)]
-    assert any(words != "read" for words in seen)
-    assert not any("\n" in words for words in seen)
+    assert any(result != "read" for result in seen)
+    assert not any("\n" in result for result in seen)
 
 
 @pytest.mark.parametrize("text", SHORT[:4])
@@ -56,7 +56,7 @@ def test_a_text_without_its_end_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("%y = arith.addi %x, %x : i31 loc(#loc)", "type i31 in: %y = arith.addi"),
         ("%y = tt.load %p : !tt.odd<f32> loc(#loc)", "type !tt.odd<f32> in: %y = tt.load"),
@@ -68,8 +68,8 @@ def test_a_text_without_its_end_is_refused(text):
         ("tt.call @nowhere(%x) : (i32) -> () loc(#loc)", "kernel.py:7: a call of nowhere"),
     ],
 )  # fmt: skip
-def test_an_error_names_what_is_wrong_and_the_line(line, words):
-    assert words in outcome(HEAD + "    " + line + TAIL)
+def test_an_error_names_what_is_wrong_and_the_line(line, message):
+    assert message in outcome(HEAD + "    " + line + TAIL)
 
 
 @pytest.mark.parametrize("text", ["", "module {", "module {\n}\n", HEAD])

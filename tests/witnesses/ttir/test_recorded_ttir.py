@@ -1,4 +1,4 @@
-"""What Triton 3.6, 3.7 and 3.8 write is read and run whichever Triton is installed."""
+"""The TTIR of Triton 3.6, 3.7 and 3.8 is read and run whichever Triton is installed."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""A small kernel with what it reads and what it must give: CASES holds those of ttir_kernels.py."""
+"""A small kernel with its inputs and expected results: CASES holds those of ttir_kernels.py."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def case(given: Any, expected: Any, **how: Any) -> Callable[[Any], Any]:
     """Register a kernel; `expected` computes what it stores from what it reads."""
 
     def register(kernel: Any) -> Any:
-        made = expected(*given)
-        made = made if isinstance(made, tuple) else (made,)
-        CASES.append(Case(kernel, tuple(given), made, **how))
+        results = expected(*given)
+        results = results if isinstance(results, tuple) else (results,)
+        CASES.append(Case(kernel, tuple(given), results, **how))
         return kernel
 
     return register
