@@ -1,4 +1,4 @@
-"""Registers this repository's kernels, in the words that another project would use."""
+"""Registers this repository's kernels, as another project would do it."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ def pytest_gemm_kernels():
         huge=True,
     )
     batched = replace(contract, batched=True, batch="0..")
-    # which goes by pointers alone, so that a proof decides it
+    # launched by pointers alone, so that a proof decides it
     single = replace(batched, formats=("fp32",))
     others = replace(batched, formats=tuple(x for x in contract.formats if x != "fp32"))
     bmm = [
@@ -73,7 +73,7 @@ def _state_grouped_gemm(contract):
         return c
 
     def draw_offsets(rng, shape, M, groups):
-        """Sorted draws repeat themselves, which makes groups empty."""
+        """Draw sorted offsets, whose repetitions make groups empty."""
         return np.concatenate([[0], np.sort(rng.integers(0, M + 1, groups - 1)), [M]])
 
     for fmt in ("fp16", "bf16", "fp8e4m3", "fp8e5m2"):
@@ -137,7 +137,7 @@ def _state_fused():
     of_all = operands("any", activation=activations, residual=residual)
     single = replace(whole, formats=("fp32",))
     described, updated = Contract(("bf16",), **tiled), Contract(("fp16",), **any_sizes)
-    # some ways of calling it have contracts of their own, each of few enough ways for a proof
+    # some forms of calls have separate contracts, each with few enough forms for a proof
     forms = (
         ("", launch, whole, of_all, _finish),
         ("_fp32", launch, single, operands("any", **some), _finish),
@@ -219,7 +219,7 @@ def _state_weight_only():
 def _state_scaled(contract):
     """Products of scaled operands: each scale of the tensor or of its rows, with a bias or without.
 
-    Sums that stay in a unit of 13 bits are a promise of their own. Of all layouts hardly any is for
+    Sums that stay in a unit of 13 bits are declared separately. Of all layouts hardly any is for
     the copy engine; those that are have contracts that say so.
     """
     import torch

@@ -1,4 +1,4 @@
-"""Refuses a clone whose links are files: what it would build lacks most of the package."""
+"""Refuses a clone whose links are files: its build would lack most of the package."""
 
 import sys
 from pathlib import Path

@@ -20,7 +20,7 @@ def check_tensor(where: str, name: str, x: torch.Tensor, formats: tuple[torch.dt
 def check_operand(
     where: str, name: str, x: torch.Tensor, formats: tuple[torch.dtype, ...], rank: int = 2
 ) -> None:
-    """Raise TypeError or ValueError for what is no tensor of these formats and dimensions."""
+    """Raise TypeError or ValueError unless x is a tensor of these formats and dimensions."""
     check_tensor(where, name, x, formats)
     if x.dim() != rank:
         expected = ("no dimension", "one dimension", "two dimensions", "three dimensions")[rank]
@@ -97,7 +97,7 @@ def may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 def _extent(x: torch.Tensor, pitch: int | None = None) -> int:
-    """Bytes from the first to past the last element; axes of multiples of a pitch left out."""
+    """Bytes from the first to past the last element; axes of multiples of a pitch are excluded."""
     size = x.element_size()
     last = sum(
         (n - 1) * s

@@ -48,9 +48,9 @@ LAUNCHES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor, str], No
 }
 if matmul_ws is not None:
     KERNELS["matmul_ws"], LAUNCHES["matmul_ws"] = matmul_ws, launch_ws
-#: Those that have no more than pointers, and a warning, for what the copy engine cannot address.
+#: Kernels that use pointers, with a warning, for operands that the copy engine cannot address.
 BY_DESCRIPTORS = ("matmul_streamk", "matmul_tma", "matmul_ws")
-#: Sides from which copies of a and b take little beside their product.
+#: Sides from which copies of a and b take little time compared with their product.
 LARGE = 1024
 FORMATS = {
     torch.float16: "fp16",

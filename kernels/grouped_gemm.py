@@ -46,7 +46,7 @@ CONFIGS = [
     for m, n, warps, stages, g in tiles
 ]
 POINTER_CONFIGS = make_configs((128, 128, 32, 8, 3), (64, 64, 32, 8, 3), GROUP_M=8)
-#: Of both tuners. ROWS stands for M, so that another number of rows is not always tuned anew.
+#: Of both tuners. ROWS stands for M, so that another number of rows is not always tuned again.
 KEY = ["G", "N", "K", "ROWS", "PROMOTE", "NUM_SMS"]
 
 

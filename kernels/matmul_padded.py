@@ -21,7 +21,7 @@ def matmul_padded(
     """As `matmul_tma`: the same arguments, formats, result and errors, without its warning.
 
     What it cannot address is copied into rows of padded length first, and out of them after. That
-    takes the memory of the copies, and time that is small beside a product of large sides. Without
+    takes the memory of the copies, and time that is small next to a product of large sides. Without
     a copy engine nothing is copied, and pointers are used.
     """
     a, b, c = prepare("matmul_padded", a, b, out_dtype, out, input_precision)

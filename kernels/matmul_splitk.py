@@ -15,9 +15,9 @@ from .descriptors import has_engine
 #: BLOCK_M: the first that M does not exceed, else the last.
 BLOCKS_M = (16, 32, 64)
 BLOCK_N, NUM_WARPS = 64, 4
-#: Of the blocks of a and b that a program waits for, as far as there is room for them.
+#: Of the blocks of a and b that a program waits for, as far as they fit.
 MAX_STAGES = 6
-#: Steps along K that are worth a program of their own.
+#: Steps along K that are worth a separate program.
 STEPS = 4
 #: Elements that a program of the second kernel adds up, and shares of them that it waits for.
 BLOCK, ADD_WARPS, AT_ONCE = 512, 4, 8
@@ -148,7 +148,7 @@ def launch_splitk(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, input_preci
         return
     (M, N), K = c.shape, a.shape[1]
     BLOCK_M = next((m for m in BLOCKS_M if m >= M), BLOCKS_M[-1])
-    BLOCK_K = 256 // max(2, a.element_size())  # 8 bits have no use for more
+    BLOCK_K = 256 // max(2, a.element_size())  # 8 bits do not profit from more
     stage = (BLOCK_M + BLOCK_N) * BLOCK_K * a.element_size()
     limit = shared_memory(a.device) - BLOCK_M * BLOCK_N * 4  # where the sums are turned
     tiles = triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)

@@ -178,7 +178,7 @@ def launch_described(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, a_is_t: bool, b_is_t: bool,
     input_precision: str,
 ) -> None:  # fmt: skip
-    """Launch the kernel on what `find_product` found."""
+    """Launch the kernel on the result of `find_product`."""
     sms = num_sms(a.device)
 
     def programs(meta: dict[str, int]) -> tuple[int]:

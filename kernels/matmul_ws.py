@@ -32,7 +32,7 @@ copy_out = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_sh
 #: The activations of `matmul_fused`, as a function that Gluon calls.
 activate = gluon.jit(epilogues.activate.fn)
 
-#: Of results; those of a and b are the two of 16 bits.
+#: Formats of results; a and b have the two of 16 bits.
 FORMATS = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
 BLOCK_M, BLOCK_K, GROUP_M = 128, 64, 2
 #: Columns of a tile: the first of which there are more tiles than half the multiprocessors.
@@ -278,7 +278,7 @@ def _launch(
 
 
 def count_slots(BLOCK_N: int, c_bytes: int) -> int:
-    """The tiles of a and b that an SM has room for, beside one of c of so many bytes an element."""
+    """The tiles of a and b that fit an SM next to one of c of so many bytes an element."""
     left = SHARED_MEMORY - BLOCK_M * BLOCK_N * c_bytes - BARRIERS
     return left // ((BLOCK_M + BLOCK_N) * BLOCK_K * 2)
 

@@ -37,7 +37,7 @@ LAYER = ROOT / ".venv-layer"
 CONSTRAINTS = ROOT / "constraints.txt"
 STAMP = "gemmproof.stamp"  # written last, so a folder without it is incomplete
 
-# The distributions that provide a module: nightly and ROCm builds have names of their own.
+# The distributions that provide a module: nightly and ROCm builds have different names.
 PROVIDERS = {
     "torch": ("torch",),
     "triton": ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm"),
@@ -58,7 +58,7 @@ print(json.dumps({
 }))
 """
 
-# What a line of an installer's log means, the first match first.
+# The meaning of a line of an installer's log; the first match counts.
 FAILURES = (
     (r"No space left on device", "the disk is full: make room"),
     (
@@ -164,7 +164,7 @@ def is_in_range(version: str, bounds: str) -> bool:
 
 
 def compute_stamp(*further: str) -> str:
-    """Return a digest of what an environment is made from."""
+    """Return a digest of the inputs of an environment."""
     files = (ROOT / "pyproject.toml", CONSTRAINTS)
     return hashlib.sha256(
         b"\0".join([*(f.read_bytes() for f in files), *map(str.encode, further)])
@@ -212,7 +212,7 @@ def find_active() -> dict[str, Any] | None:
 
 
 def find_fault(facts: dict[str, Any]) -> str | None:
-    """Say why an environment with torch cannot be used and what to do, or return None."""
+    """Return the reason why an environment with torch cannot be used and the remedy, or None."""
     python = ".".join(map(str, facts["python"]))
     if not (3, 11) <= tuple(facts["python"][:2]) < (3, 14):
         return f"got Python {python}, expected 3.11 to 3.13: use another"
@@ -353,7 +353,7 @@ def is_damaged(package: Distribution) -> bool:
 
 
 def install(python: str) -> None:
-    """Install what pyproject.toml and constraints.txt say into .venv, by uv or else by pip."""
+    """Install the requirements of pyproject.toml and constraints.txt into .venv, by uv or pip."""
     what = ["-c", str(CONSTRAINTS), "-e", f"{ROOT}[dev]"]
     pip = [python, "-m", "pip", "--disable-pip-version-check", "install"]
     uv = shutil.which("uv") or get_uv(pip)
@@ -432,7 +432,7 @@ def read_log(file: Path) -> str:
 
 
 def explain_failure(text: str) -> str:
-    """Say in one line why an installer failed and what to do, from what it printed."""
+    """Return the reason of an installer's failure and the remedy in one line, from its output."""
     free = min(shutil.disk_usage(folder).free for folder in (ROOT, tempfile.gettempdir()))
     if free < 10**8:
         text = "No space left on device"

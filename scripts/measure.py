@@ -1,6 +1,6 @@
 """Measurements on this machine's GPU, and the recordings that tests compare with.
 
-Where a command takes --report FILE, it writes what it measured there as JSON.
+Where a command takes --report FILE, it writes its measurements there as JSON.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ SEED, COUNT = 28, 150
 def record(out: Path, processes: int = 2, ignore: str = "") -> int:
     """Run every test, and record in the folder OUT which functions each one calls.
 
-    It takes Python 3.12, and the time of `./run test --full`. --ignore leaves out a file of tests.
+    It takes Python 3.12, and the time of `./run test --full`. --ignore excludes a file of tests.
     """
     if sys.version_info < (3, 12):
         print(f"record: got Python {sys.version.split()[0]}, expected 3.12 or newer")

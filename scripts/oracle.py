@@ -28,10 +28,10 @@ def record(
     out: Path | None = None, only: str = "", subset: bool = False, processes: int = PROCESSES,
     verbose: bool = False,
 ) -> int:  # fmt: skip
-    """Record what gemmproof says today, in tests/verdicts/record or in the folder --out.
+    """Record the verdicts of today, in tests/verdicts/record or in the folder --out.
 
     --only takes the subjects whose key contains a text, --subset the kernels of the full test
-    lane; then --out is needed. --verbose says on stderr what each subject took.
+    lane; then --out is needed. --verbose prints on stderr the time of each subject.
     """
     if (only or subset) and out is None:
         print("record: got --only or --subset without --out, expected a folder", file=sys.stderr)
@@ -67,7 +67,7 @@ def compare(
 ) -> int:  # fmt: skip
     """Print a line for each difference to the record, and exit with 1 if there is any.
 
-    What gemmproof says today is compared, or the record in the folder --new; with that of
+    The verdicts of today are compared, or the record in the folder --new; with that of
     tests/verdicts/record, or of the folder --old. --only and --subset are those of `record`.
     """
     if new is None:

@@ -8,7 +8,7 @@ from engine_at_hand import share_engine
 from hypothesis import HealthCheck, settings
 from triton_versions import holds
 
-# No test is about the GPU of this machine, which changes what a wrapper sees without a fake one.
+# No test concerns the GPU of this machine, which changes what a wrapper sees without a fake one.
 # torch reads it when it first looks for a device; processes of tests inherit it.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -56,7 +56,7 @@ def find_lane(item: pytest.Item) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what the installed Triton does otherwise, and the tests of the other lane."""
+    """Deselect tests that the installed Triton cannot pass, and those of the other lane."""
     apply = [x for x in items if all(holds(m.args[0]) for m in x.iter_markers("triton"))]
     kept = [x for x in apply if config.option.full or find_lane(x) == LANES[0]]
     config.stash[DESELECTED] = len(apply) - len(kept)

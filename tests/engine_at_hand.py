@@ -25,7 +25,7 @@ class Lent:
         self.process, self.fork = server.process, server.fork
 
     def close(self) -> None:
-        """Leave it to those that come after."""
+        """Do nothing: the server stays for later commands."""
 
 
 def lend(server: Server, memory: int) -> Lent | None:

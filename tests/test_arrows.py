@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-# folder -> what of ours it may import, beside itself
+# folder -> parts of the package that it may import, apart from itself
 ALLOWED = {
     "kernels": set(),
     "reference": set(),
@@ -28,7 +28,7 @@ LIBRARIES = {
 
 
 def part_of(module: str) -> str | None:
-    """The part of the house that a module is of; None for others' modules."""
+    """Return the part of the package that holds a module, or None for other modules."""
     names = module.split(".")
     if names[0] in (*PARTS, "tests", "conftest"):
         return names[0]

@@ -23,7 +23,7 @@ def normalize(text: str) -> str:
 
 
 def list_outputs() -> list:
-    """Return each output as parameters; what is compiled belongs to one version of Triton."""
+    """Return each output as parameters; compiled code belongs to one version of Triton."""
     compiled = pytest.mark.triton("compiled_in_readme")
     return [
         p._replace(marks=[*p.marks, compiled]) if " lowering " in p.values[0] else p

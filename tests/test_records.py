@@ -38,7 +38,7 @@ def lists_names(source: str) -> bool:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """The words and attributes in a literal or in what a call is given, keywords included."""
+    """The strings and attributes in a literal or in the arguments of a call, keywords included."""
     match node:
         case ast.Constant(value=str(text)):
             return set(text.split())

@@ -1,4 +1,4 @@
-"""Products with what follows them in the same kernel."""
+"""Products fused with the operations that follow them in the same kernel."""
 
 from .matmul_fused import matmul_fused
 

@@ -18,7 +18,7 @@ from ..checks import check_tensor, may_overlap
 
 #: Of a and b, and of bias, c and residual, each of which may have another.
 FORMATS = (torch.float16, torch.bfloat16, torch.float32)
-#: What `activate` knows: GELU by the error function, and its approximation by tanh.
+#: The activations of `activate`: GELU by the error function, and its approximation by tanh.
 ACTIVATIONS = (None, "relu", "gelu", "gelu_tanh", "silu")
 
 

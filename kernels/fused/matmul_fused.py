@@ -1,4 +1,4 @@
-"""A product and what follows it in one kernel: alpha, beta, a bias, an activation, a residual."""
+"""A product and its epilogue in one kernel: alpha, beta, a bias, an activation, a residual."""
 
 # mypy: allow-incomplete-defs, allow-untyped-defs
 # The compiler types a kernel's arguments at each launch.

@@ -15,7 +15,7 @@ from .epilogues import Epilogue, count_tiles, finish, launch_epilogue
 CONFIGS = make_configs((128, 128, 64, 8, 3), (64, 64, 32, 4, 4), (32, 64, 64, 4, 4), GROUP_M=8)
 #: Without timing: where no loads vectorise, and in fp32, the registers hold no wider tile.
 NARROW = CONFIGS[1:]
-#: Strides decide which loads vectorise, operands that are absent how much else a program does.
+#: Strides decide which loads vectorise, absent operands how much else a program does.
 KEY = [
     *("M", "N", "K", "INPUT_PRECISION", "ACTIVATION"),
     *("BIAS_BYTES", "C_BYTES", "RESIDUAL_BYTES", "OUT_BYTES"),

@@ -28,7 +28,7 @@ TILES = {
     4: ((16, 64, 4, 3, 6), (32, 64, 4, 3, 6), (64, 128, 8, 3, 2), (128, 128, 8, 3, 1)),
     1: ((16, 64, 4, 3, 4), (32, 64, 4, 3, 4), (64, 64, 4, 3, 2), (128, 128, 8, 3, 1)),
 }
-#: Steps along K that are worth a program of their own.
+#: Steps along K that are worth a separate program.
 STEPS = 4
 #: Formats of a and c, and of scales.
 FORMATS = (torch.float16, torch.bfloat16)
@@ -216,10 +216,10 @@ def _multiply(
         return c
 
     tiles = list_tiles(per_word, group)
-    BLOCK_M, BLOCK_N, warps, stages, room = next((x for x in tiles if x[0] >= M), tiles[-1])
+    BLOCK_M, BLOCK_N, warps, stages, slots = next((x for x in tiles if x[0] >= M), tiles[-1])
     programs = triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)
     steps = triton.cdiv(K, BLOCK_K)
-    share = max(STEPS, triton.cdiv(steps, max(1, room * num_sms(a.device) // programs)))
+    share = max(STEPS, triton.cdiv(steps, max(1, slots * num_sms(a.device) // programs)))
     shares = max(1, triton.cdiv(steps, share))
     # a single share is the product, and needs no second kernel
     w = c[None] if shares == 1 else torch.empty((shares, M, N), device=a.device)

@@ -14,10 +14,10 @@ from typing import Any
 from ..descriptors import ALIGNMENT
 
 SCHEMA = 1
-#: A table of the user's own, which goes before those of this folder.
+#: A user's table, which takes precedence over those of this folder.
 VARIABLE = "GEMMPROOF_GEMM_TABLE"
 
-#: Rows of c up to which a product is bound by memory: what wins there says nothing of the others.
+#: Rows of c up to which a product is bound by memory: timings there say nothing about others.
 FEW_ROWS = 64
 #: Bytes of an element.
 SIZES = {
@@ -25,13 +25,13 @@ SIZES = {
     **dict.fromkeys(("fp16", "bf16"), 2),
     **dict.fromkeys(("fp32", "tf32", "int32"), 4),
 }
-#: Formats of one width and one unit: what is the fastest for one is so for the other.
+#: Formats of one width and one unit: the fastest kernel for one is so for the other.
 ALIKE = (("fp16", "bf16"), ("fp8e4m3", "fp8e5m2"))
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One product of dense operands, b column-major, and how fast kernels were beside one peer.
+    """One product of dense operands, b column-major, and the speed of kernels relative to one peer.
 
     `format` is that of a and b, `out_format` that of c, by the names that gemmproof gives them.
     """

@@ -40,7 +40,7 @@ class Problem:
     format: str
 
 
-#: Whether a rule accepts an output, as its source states it; not-a-number is never accepted.
+#: Rules that accept or reject an output, as their sources state them; NaN is never accepted.
 Rule = Callable[[Array, Problem], Any]
 
 

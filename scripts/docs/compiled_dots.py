@@ -26,7 +26,7 @@ from gemmproof.worker.supervisor import Limits, open_pool, preload
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "docs" / "evidence" / "instructions.json"
 LIMITS = Limits(case=120)
-#: The dot of which one thing at a time is another: 4 warps, and no side that limits an instruction.
+#: The base dot, varied in one field at a time: 4 warps, and no side that limits an instruction.
 USUAL = Dot((64, 64, 32))
 SIDES = {
     "M": (1, 8, 16, 32, 64, 128),
@@ -34,7 +34,7 @@ SIDES = {
     "K": (2, 4, 8, 16, 32, 64),
 }
 WARPS = (1, 2, 4, 8)
-#: The same where there are no tensor cores to be reached: large tiles compile slowly.
+#: The same for GPUs without tensor cores: large tiles compile slowly.
 FEW_SIDES = {"M": (1, 16, 64), "N": (1, 16, 64), "K": (2, 4, 8, 16, 32)}
 FEW_WARPS = (4,)
 PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
@@ -64,7 +64,7 @@ def list_dots(gpu: str) -> list[Dot]:
 
 
 def _vary(dot: Dot, widely: bool) -> Iterator[Dot]:
-    """The dot, and it with one side or the number of warps another."""
+    """Yield the dot, and it with one side or the number of warps changed."""
     M, N, K = dot.tile
     sides = SIDES if widely else FEW_SIDES
     yield dot
@@ -122,7 +122,7 @@ def describe_cell(launch: LoweredLaunch) -> Row:
 
 
 def _state(dot: Dot) -> Row:
-    """The fields of a dot that are not as usual, and always its tile, format and warps."""
+    """Return the unusual fields of a dot, and always its tile, format and warps."""
     usual, own = asdict(Dot((0, 0, 0))), asdict(dot)
     kept = ("tile", "dtype", "warps")
     return {
@@ -139,7 +139,7 @@ def dot_of(row: Row) -> Dot:
 
 
 def read_data() -> dict[str, Any]:
-    """The data as they are kept."""
+    """Read the saved data."""
     return dict(json.loads(DATA.read_text(encoding="utf-8")))
 
 

@@ -34,7 +34,7 @@ def make_table(
 
 
 def remove_times(text: str) -> str:
-    """The text with every number of seconds, `1.2 s` or the last cell of a row, taken out."""
+    """Remove every number of seconds from a text, `1.2 s` or the last cell of a row."""
     return re.sub(r"\d+(\.\d+)?(?= s\b)|\d+\.\d\d(, \d+\.\d\d)?(?= \|$)", "...", text, flags=re.M)
 
 
@@ -52,7 +52,7 @@ def update(page: Path, text: str, check: bool, out: Path | None = None) -> int:
 
 
 def show_outputs(page: Path, folder: Path, check: bool = False, out: Path | None = None) -> int:
-    """Replace the outputs that PAGE shows by what their commands print now.
+    """Replace the outputs that PAGE shows by the current output of their commands.
 
     An output is the block after a line `<!-- output: gemmproof ... -->`; the commands run in
     FOLDER.

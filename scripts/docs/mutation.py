@@ -1,4 +1,4 @@
-"""The mutants of this repository's own kernels: which were killed, from what runs recorded."""
+"""The mutants of this repository's kernels: which were killed, from the recorded runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shorten(kernel: dict[str, Any]) -> dict[str, Any]:
 
 
 def merge(files: Iterable[Path]) -> dict[str, Any]:
-    """The evidence with the kernels of these records in place of what it had of them."""
+    """Return the evidence with its kernels replaced by those of these records."""
     before = json.loads(EVIDENCE.read_text()) if EVIDENCE.is_file() else {"kernels": []}
     kernels = {kernel["target"]: kernel for kernel in before["kernels"]}
     for file in files:
@@ -52,7 +52,7 @@ def tabulate_kernels(kernels: list[dict[str, Any]]) -> str:
 
 
 def tabulate_operators(kernels: list[dict[str, Any]]) -> str:
-    """A row for each operator, over all kernels, and by what its mutants were killed."""
+    """A row for each operator, over all kernels, with the properties that killed its mutants."""
     counts: dict[str, Counter[str]] = {}
     killers: dict[str, Counter[str]] = {}
     for mutant in (mutant for kernel in kernels for mutant in kernel["mutants"]):

@@ -82,7 +82,7 @@ def judge(kernel: KernelUnderTest, letter: str, target: str | None, examples: in
 
 # -- kernels -------------------------------------------------------------------------------------
 def list_kernels() -> list[tuple[KernelUnderTest, str, str | None]]:
-    """Every kernel of the corpora, and those of the house: those that are right have no letter."""
+    """Return every kernel of the corpora and of this repository; right ones have no letter."""
     right = [*_list_own(), *KERNELS, *RIGHT, *unflawed.KERNELS]
     for name, contract in EXAMPLES.items():
         path = ROOT / "docs" / "examples" / f"{name}.py"
@@ -119,14 +119,14 @@ def _judge(given: tuple[int, int]) -> Row:
     kernel, letter, target = list_kernels()[number]
     try:
         return judge(kernel, letter, target, examples)
-    except Exception as error:  # of one kernel: the others are judged still
+    except Exception as error:  # for one kernel: the others are still judged
         return Row(letter, kernel.name, {}, {}, f"raised {type(error).__name__}: {error}", 0.0)
 
 
 def run(examples: int, only: str, kept: Path | None, processes: int = PROCESSES) -> Iterator[Row]:
     """A row for each kernel whose class and name contain `only`; those in `kept` are as they are.
 
-    New rows are added there, one a line, so that what was interrupted goes on.
+    New rows are added there, one a line, so that an interrupted run can continue.
     """
     saved = {}
     if kept is not None and kept.exists():
@@ -174,7 +174,7 @@ def tabulate_classes(rows: Iterable[Row]) -> str:
 
 
 def tabulate_reasons(rows: Iterable[Row]) -> str:
-    """A table of what is not decided of right kernels, and why."""
+    """A table of the undecided properties of right kernels, with reasons."""
     cells = []
     for row in rows:
         for name, why in row.why.items():

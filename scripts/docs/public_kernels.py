@@ -87,7 +87,7 @@ def judge(style: Style, examples: int) -> Report:
 
 
 def tabulate(reports: dict[Style, Report]) -> str:
-    """A table with a row for each style: what was stated, the verdict, what came of it."""
+    """A table with a row for each style: the declared operands, the verdict, and its figures."""
     cells = []
     for style, report in reports.items():
         kernel = style.kernel()
@@ -103,7 +103,7 @@ def tabulate(reports: dict[Style, Report]) -> str:
 
 
 def tabulate_limits(reports: dict[Style, Report]) -> str:
-    """A table of every limit, in the words of the check."""
+    """A table of every limit, with the text of the check."""
     cells = []
     for style, report in reports.items():
         for limit in report.limits:

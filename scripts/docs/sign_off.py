@@ -21,7 +21,7 @@ def make_page(
     check: bool = False,
     out: Path | None = None,
 ) -> int:
-    """Sign off what conftest.py registers by --examples cases, and make the table of the page.
+    """Sign off the kernels of conftest.py by --examples cases, and make the table of the page.
 
     Or some --kernels "NAME NAME", or from the --markdown that a sign-off on another machine wrote.
     Exits with the code of the sign-off where that is not 0.

@@ -1,4 +1,4 @@
-"""docs/speed.md: what `gemmproof bench` recorded on a GPU, as tables and pictures."""
+"""docs/speed.md: the recordings of `gemmproof bench` on a GPU, as tables and pictures."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "strength.md"
 
 
 class Row(NamedTuple):
-    """A mutant, the first finding of its check (None where it passed), and the check's seconds."""
+    """A mutant, the first finding of its check (None if it passed), and the check's seconds."""
 
     mutant: Mutant
     found: Finding | None

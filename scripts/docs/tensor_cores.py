@@ -36,7 +36,7 @@ DRAWN: dict[str, DotModel] = {
 
 
 def unit_table() -> str:
-    """Every unit of every target: what it adds at once and what it keeps; equal ones in one row."""
+    """Every unit of every target: terms added at once and bits kept; equal units in one row."""
     targets: dict[tuple[str, ...], list[str]] = {}
     for target, core in ((gpu.name, core) for gpu in GPUS.values() for core in gpu.cores):
         formats: dict[tuple[str, ...], list[str]] = {}

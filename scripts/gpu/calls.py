@@ -19,7 +19,7 @@ def find_calls() -> dict[str, tuple[KernelUnderTest, Case]]:
 
 
 def launch_call(name: str) -> Row:
-    """The bits of one call on the GPU, or why there are none: `free` or `failed`."""
+    """Return the bits of one call on the GPU, or the reason for none: `free` or `failed`."""
     kernel, case = find_calls()[name]
     prediction = predict_call(kernel, case)
     row: Row = {

@@ -21,7 +21,7 @@ from gemmproof.properties.judges.memory_use import COMPILES
 from gemmproof.properties.kernel import KernelUnderTest
 
 BENIGN, SMALLEST = (33, 47, 50, "row", "column"), (1, 1, 1, "row", "row")
-#: M, N, K and the layouts of a and b that a kernel is launched on, by what is stated of it.
+#: M, N, K and the layouts of a and b that a kernel is launched on, by its declared kind.
 SHAPES = {
     "right": (
         BENIGN,
@@ -41,7 +41,7 @@ def launch_corpora(only: str = "", jobs: int = 8, report: Path | None = None) ->
     """Launch the kernels of tests/corpora on the GPU, on integers whose sums are exact.
 
     A right kernel must be right at five shapes and layouts, as far as its contract admits them, for
-    every value and operand left out, over any uninitialised memory. A mutant
+    every value and omitted operand, over any uninitialised memory. A mutant
     need only compile and run at one shape, where it often does no harm; one that Triton refuses
     must raise. With --only TEXT, kernels whose name holds the text. Exits with 0 when all are as
     expected.
@@ -67,15 +67,15 @@ def launch(name: str, kind: str) -> Row:
     for case in _list_cases(kernel, kind):
         backend = Launches(device, None, None, lambda event: None)
         results.append(judge(observe(kernel, case, backend)))
-    raised = any(one.raised for one in results)
-    findings = [f"{one.case}: {f.message}" for one in results for f in one.findings]
+    raised = any(result.raised for result in results)
+    findings = [f"{result.case}: {f.message}" for result in results for f in result.findings]
     expected = not findings if kind == "right" else raised == (kind == "raises")
     return {"kernel": name, "stated": kind, "expected": expected, "found": findings}
 
 
 def _list_cases(kernel: KernelUnderTest, kind: str) -> Iterator[Case]:
     contract, options = kernel.contract, kernel.list_options()
-    argument_sets = [(), *(((n, word),) for n, words in options.items() for word in words[1:])]
+    argument_sets = [(), *(((n, word),) for n, values in options.items() for word in values[1:])]
     for (M, N, K, a, b), fmt in product(SHAPES[kind], contract.formats):
         sides = {"M": M, "N": N, "K": K} | ({"batch": 2} if contract.batched else {})
         layouts = (("a", a), ("b", b))

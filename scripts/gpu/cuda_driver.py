@@ -26,9 +26,9 @@ class CudaDriver:
         self.shared_reserved = self._ask_device(_SHARED_RESERVED)
 
     def load(self, cubin: bytes, name: str, dynamic_shared: int) -> dict[str, int]:
-        """Load a binary and tell of its function. Raises RuntimeError where the driver refuses.
+        """Load a binary; return its function's facts. Raises RuntimeError if the driver refuses.
 
-        `dynamic_shared` bytes are asked for as a launch would.
+        `dynamic_shared` bytes are requested as by a launch.
         """
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("cuModuleLoadData", ctypes.byref(module), cubin)

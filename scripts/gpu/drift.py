@@ -1,4 +1,4 @@
-"""Drift of kernels launched on a GPU, beside that of the same kernels on the simulator."""
+"""Drift of kernels launched on a GPU, compared with the same kernels on the simulator."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KERNELS = {
     (THEIRS, "interleaved_in_fp16"): ("fp16",),
     (THEIRS, "truncating"): ("bf16",),
 }
-#: Kernels whose programs add to c in any order: their bits are not promised.
+#: Kernels whose programs add to c in any order: their bits are not guaranteed.
 ATOMIC = ("split_in_fp16", "split_in_fp32", "interleaved_in_fp16")
 
 

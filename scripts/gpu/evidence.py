@@ -48,7 +48,7 @@ def run_many(
 
 
 def refuse(command: str, got: str, expected: str) -> NoReturn:
-    """End the process with one line on what cannot be done."""
+    """End the process with one line on the missing requirement."""
     print(f"{command}: got {got}, expected {expected}", file=sys.stderr)
     raise SystemExit(2)
 
@@ -106,7 +106,7 @@ def collect(
     """Print each row as it comes, and how many of them are as `row["expected"]` says.
 
     After each row the report is written (as JSON, a row a line, below the device, the versions and
-    the date): a run that is cut short leaves what it measured. Without `device` none is needed.
+    the date): an interrupted run leaves its measurements. Without `device` none is needed.
     Returns 1 where a row is not as expected, else 0.
     """
     gpu = Gpu() if device else None

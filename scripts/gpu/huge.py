@@ -34,7 +34,7 @@ SIZES: dict[int, dict[str, Sizes]] = {
 #: Integers up to this one: no partial sum of their products leaves the 13 bits of an fp8 unit
 #: within 128 k, nor fp32's 24 bits within the largest K, in any order.
 LARGEST = 2
-BYTES_AT_ONCE = 2**30  # of what is compared
+BYTES_AT_ONCE = 2**30  # of the compared elements
 
 
 def compare_huge(
@@ -62,7 +62,7 @@ def compare_kernel(name: str, format: str) -> Row:
         began = time.perf_counter()
         try:
             outcome = compare_problem(launch, format, sizes, torch.device("cuda"))
-        except Exception as error:  # the other problems are of their own
+        except Exception as error:  # the other problems are independent
             outcome = {"expected": False, "found": f"{type(error).__name__}: {error}"[:300]}
         seconds = round(time.perf_counter() - began, 1)
         problems.append({"large": large, "M, N, K": sizes, **outcome, "seconds": seconds})

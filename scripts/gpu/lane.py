@@ -96,7 +96,7 @@ def judge_one(name: str, format: str, conftest: str, examples: int, seed: int) -
 
 
 def describe(row: Row) -> str:
-    """A line for the verdict, then what is wrong."""
+    """A line for the verdict, then the faults."""
     share = f"{row['equal']}/{row['outputs']} bits as predicted"
     share = share if row["outputs"] else "no bits are predicted"
     line = (

@@ -1,4 +1,4 @@
-"""The bits of our kernels on a GPU, beside those that the simulator predicts."""
+"""The bits of our kernels on a GPU, compared with those that the simulator predicts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gemmproof.reference.arithmetic import bits
 from gemmproof.reference.simulator import run
 
 SHAPES = ((129, 65, 300), (64, 200, 1056), (1, 33, 77), (300, 17, 16))
-#: Those that the copy engine can address, with a dense k in both operands.
+#: Shapes that the copy engine can address, with a dense k in both operands.
 ALIGNED = ((136, 272, 304), (264, 400, 528))
 #: The output formats of each input format.
 OUTPUTS = {
@@ -52,7 +52,7 @@ def compare(name: str, fmt: str) -> Row:
     """The equal outputs of one kernel in one input format, and each launch that differs."""
     module = import_module(f"gemmproof.kernels.{name}")
     tuned, wrapper = getattr(module, f"{name}_kernel"), getattr(module, name)
-    # the simulator sees nothing of Gluon; its sums are those of the kernel that it stands in for
+    # the simulator cannot run Gluon; its sums are those of the kernel that it replaces
     model = kernels.matmul_tma if name == "matmul_ws" else wrapper
     equal, total, wrong = 0, 0, []
     kinds = ("raw",) if fmt == "int8" else KINDS
@@ -68,7 +68,7 @@ def compare(name: str, fmt: str) -> Row:
         except triton.runtime.errors.OutOfResources:
             if config is None:
                 raise
-            continue  # the tuner passes over it too
+            continue  # the tuner skips it too
         equal, total = equal + same, total + size
         if finding:
             launch = f"{shape} {kind} {dtype} {config or ''}"
@@ -84,7 +84,7 @@ def compare(name: str, fmt: str) -> Row:
 
 
 def _with_one_by_pointers() -> Any:
-    """While active, what falls back to pointers has one configuration: the tuner has no choice."""
+    """While active, the fallback to pointers has one configuration: the tuner has no choice."""
     module = import_module("gemmproof.kernels.matmul_persistent")
     return patch.object(module.matmul_persistent_kernel, "configs", module.CONFIGS[-2:-1])
 

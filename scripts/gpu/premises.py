@@ -1,4 +1,4 @@
-"""Every kernel's predictions beside what Triton compiles for each GPU that has a model; no GPU."""
+"""Every kernel's predictions, compared with Triton's code for each GPU that has a model; no GPU."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def compare_premises(
     jobs: int = 2,
     report: Path | None = None,
 ) -> int:
-    """Compile what is predicted for each NVIDIA GPU, and compare each dot with its model.
+    """Compile the predicted launches for each NVIDIA GPU, and compare each dot with its model.
 
     Every kernel that conftest.py registers (--set conftest), and the right ones of tests/corpora
     (families, no_false_alarm, tutorials), in each format of its contract, in each configuration, on
@@ -151,7 +151,7 @@ def _admit(kernel: KernelUnderTest, largest: dict[str, int]) -> dict[str, int] |
 
 
 def describe(row: Row) -> str:
-    """A line for the counts, then what is contradicted, not compiled or not known."""
+    """A line for the counts, then the contradicted, failed and unknown predictions."""
     head = (
         f"{row['set']:14} {row['kernel']:40} {row['target']:7}"
         f" {row['launches']:4} launches {row['agreed']:4} of {row['dots']:4} dots as predicted"

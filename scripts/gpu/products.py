@@ -46,7 +46,7 @@ def scale_rows(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def scale_sums_of_units(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The same, where the tensor cores sum the whole of K."""
+    """The same, with the whole of K summed by the tensor cores."""
     return kernels.matmul_scaled(a, b, *_make_scales(a, b), fast_accum=True)
 
 

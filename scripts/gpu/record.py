@@ -42,9 +42,9 @@ def record_dots(out: Path) -> int:
 
 
 def record_casts(out: Path) -> int:
-    """Record what compiled casts and arithmetic give on the GPU.
+    """Record the results of compiled casts and arithmetic on the GPU.
 
-    Writes the raw bits of every output to OUT (.npz), beside the inputs, which are those of
+    Writes the raw bits of every output to OUT (.npz), next to the inputs, which are those of
     tests/witnesses/recorded/casts-h200.npz, and prints which outputs differ from that file's. Exits
     with 0 when none differs, 1 otherwise.
     """

@@ -168,7 +168,7 @@ def launch_kernel(kernel: KernelUnderTest, case: Case, binaries: set[str]) -> Ro
     functions = []
     for function in loaded:
         function._init_handles()
-        # Triton counts spills in words of four bytes
+        # Triton counts spills in units of four bytes
         functions.append(
             {"name": function.name, "registers": function.n_regs, "local": 4 * function.n_spills,
              "max_threads": function.n_max_threads}
@@ -178,7 +178,7 @@ def launch_kernel(kernel: KernelUnderTest, case: Case, binaries: set[str]) -> Ro
 
 
 def hash_of(cubin: bytes) -> str:
-    """A binary's name."""
+    """Return the hash that identifies a binary."""
     return hashlib.sha256(cubin).hexdigest()
 
 

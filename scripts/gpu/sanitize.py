@@ -43,13 +43,13 @@ SHOWN = 200  # findings that a tool prints
 #: row, so that the copy engine is used, less and more than a tile.
 ODD = ((1, 1, 1), (17, 33, 65), (3, 5, 0))
 EVEN = ((8, 16, 32), (136, 272, 144))
-SIDES = (ROW, "column")  # in which memory is dense
+SIDES = (ROW, "column")  # along which memory is dense
 SMS = 2  # that persistent programs have several tiles, and split sums several parts
 CALLED = re.compile(r"^calls: (\d+)$", re.MULTILINE)
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (.*)$", re.MULTILINE)
 CLEAN = re.compile(r"0 errors|0 hazards displayed \(0 errors, 0 warnings\)")
 ACCESS = re.compile(r"access at \w+\+0x[0-9a-f]+ in (\S+):(\d+)")
-#: Lines of a kernel that access no memory themselves: shared memory is Triton's own there.
+#: Lines of a kernel that access no memory themselves: shared memory there belongs to Triton.
 DISPATCH = re.compile(r"def \w+\(|.*warp_specialize\(")
 SUMMED = re.compile(r"RACECHECK SUMMARY: ")
 PLACE = re.compile(r"^=+ +(?!=|Host Frame|Saved host)(\S.*)$", re.MULTILINE)
@@ -62,7 +62,7 @@ def check_kernels(
 
     Each is called in fp16 and in fp8 on small shapes: odd ones, and ones that the copy engine
     addresses, in each configuration. Writes docs/evidence/sanitized.json where every kernel is run,
-    else only what --report FILE says. Exits with 1 where a tool has something to say.
+    else only what --report FILE says. Exits with 1 if a tool reports anything.
     """
     program = find_program()
     if program is None:
@@ -147,7 +147,7 @@ def _is_at_dispatch(file: str, number: int) -> bool:
 
 
 def describe(row: Row) -> str:
-    """A line for the tool's summary, and what it found."""
+    """A line for the tool's summary, and its findings."""
     word = "ok " if row["expected"] else "BAD"
     about = f"{row['kernel']:18} {row['format']:8} {row['tool']:9} {row['seconds']:5.0f} s"
     return "\n    ".join(
@@ -156,9 +156,9 @@ def describe(row: Row) -> str:
 
 
 def call_kernel(kernel: str = "", format: str = "fp16") -> int:
-    """Call one registered kernel on the cases of `sanitize`, in each configuration; say how often.
+    """Call a registered kernel on the cases of `sanitize`, in each configuration; print the count.
 
-    It is what runs under compute-sanitizer.
+    This command runs under compute-sanitizer.
     """
     require_gpu("calls")
     registered, count = find_kernel(kernel), 0
@@ -174,7 +174,7 @@ def call_kernel(kernel: str = "", format: str = "fp16") -> int:
                     try:
                         registered.call(case, tensors)
                         count += 1
-                    except CaseNotRunnable:  # as its tuner does
+                    except CaseNotRunnable:  # skipped by its tuner too
                         pass
                 torch.cuda.synchronize()
                 among = max([choice.among for choice in ran], default=1)
@@ -207,5 +207,5 @@ def list_cases(kernel: KernelUnderTest, format: str) -> Iterator[Case]:
 
 
 def place(x: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """x on a device, with its strides and nothing around it."""
+    """Copy x to a device, with its strides and nothing around it."""
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device).copy_(x)

@@ -58,7 +58,7 @@ class Recorder:
 
 
 def _cpu_seconds() -> float:
-    """Return what this process and its children used."""
+    """Return the CPU seconds of this process and its children."""
     return sum(os.times()[:4])
 
 
@@ -74,7 +74,7 @@ def _write(test: str, seconds: str, calls: set[str]) -> None:
 
 
 def start(add: Any) -> None:
-    """Tell `add` of each function of the project when it is called first."""
+    """Call `add` for each function of the project when it is first called."""
 
     def on_start(code: CodeType, offset: int) -> object:
         is_function = code.co_flags & inspect.CO_OPTIMIZED  # not the body of a class or a file

@@ -68,7 +68,7 @@ def list_tests(root: Path) -> set[str]:
 def try_all(
     root: Path, faults: Iterable[Fault], calls: Calls, copies: Path, processes: int
 ) -> Iterator[tuple[Fault, str]]:
-    """Yield what the tests say of each fault; each process has a copy of the repository."""
+    """Yield the test outcome of each fault; each process has a copy of the repository."""
     free: SimpleQueue[Path] = SimpleQueue()
     for number in range(processes):
         free.put(_copy(root, copies / str(number)))

@@ -89,7 +89,7 @@ def find_faults(file: Path, path: str) -> dict[Fault, Span]:
 
 
 def _walk(node: ast.AST, function: tuple[str, ...]) -> Iterator[tuple[ast.AST, tuple[str, ...]]]:
-    """Yield the nodes that are evaluated, each with the names of what it is defined in."""
+    """Yield the evaluated nodes, each with the names of its enclosing definitions."""
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "type_params"):
             continue

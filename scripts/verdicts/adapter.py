@@ -17,8 +17,8 @@ from typing import Any
 from scripts.verdicts.subjects import EXAMPLES, ROOT, CommandSubject, KernelSubject, Subject
 
 SEED = 0
-CASES = 12  # of each format: a search for verdicts that change, not for bugs
-# what differs from run to run, or from version to version
+CASES = 12  # for each format: a search for changed verdicts, not for bugs
+# fields that differ from run to run, or from version to version
 _LEFT_OUT = ("seconds", "versions", "facts", "binary", "column", "hash", "date", "made", "coverage")
 _SPENT = re.compile(r" \(\d+\.\d s\)|, \d+\.\d s(?=\))")
 _LONG = re.compile(r"\b\d+\.\d{9,}(e[+-]?\d+)?")
@@ -26,7 +26,7 @@ _VERSION = re.compile(r"(gemmproof|triton|torch) \d+\.\d+[\w.+]*")
 
 
 def preload() -> None:
-    """Import what a check imports when it needs it: the forked processes have it then."""
+    """Import all modules that a check imports lazily: the forked processes inherit them."""
     for name in _NEEDED:
         import_module(f"gemmproof.{name}")
 
@@ -58,7 +58,7 @@ def describe_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a report, given as the JSON that `check --json` writes."""
     from gemmproof.report.record import EXIT
 
-    # addresses of operands are others in each run: they decide which paths have cases, and how many
+    # addresses of operands differ in each run: they decide which paths have cases, and how many
     by_address = any("address of" in path for path in report["unvisited"])
     record = {
         "exit": EXIT[report["verdict"]],

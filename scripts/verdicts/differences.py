@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-NAMING = ("property", "fault", "operand", "axis")  # what tells findings of a list apart
+NAMING = ("property", "fault", "operand", "axis")  # the keys that distinguish findings of a list
 
 
 def iter_differences(
@@ -42,7 +42,7 @@ def _compare(where: str, old: Any, new: Any) -> Iterator[str]:
 
 
 def _label_items(items: list[Any]) -> dict[str, Any]:
-    """Return the items of a list by what tells them apart: findings by fault, others by place."""
+    """Return the items of a list by their key: findings by fault, others by position."""
     named: dict[str, Any] = {}
     for i, item in enumerate(items):
         name = str(i)

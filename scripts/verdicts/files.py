@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA = 1
-WIDTH = 100  # characters of a line, up to which a value stands on one
+WIDTH = 100  # characters up to which a value is written on one line
 
-Record = dict[str, Any]  # what is recorded of each subject, by its key
+Record = dict[str, Any]  # the record of each subject, by its key
 
 
 class Unreadable(ValueError):
@@ -66,7 +66,7 @@ def _read_document(path: Path) -> dict[str, Any]:
 
 
 def dump(data: Any) -> str:
-    """Return JSON with sorted keys, in which a value that fits stands on one line."""
+    """Return JSON with sorted keys, in which a value that fits is written on one line."""
     return "\n".join(_iter_lines(data, "", 0))
 
 

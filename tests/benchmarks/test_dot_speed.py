@@ -1,4 +1,4 @@
-"""Multiply-adds a second of the dot models, beside mmasim; run with --benchmark-enable."""
+"""Multiply-adds a second of the dot models, compared with mmasim; run with --benchmark-enable."""
 
 import drift_kernels
 import numpy as np
@@ -39,7 +39,7 @@ def operands(name, shape):
 
 
 def note_rate(benchmark, count):
-    """GMAC/s of the fastest round, beside the time in the report."""
+    """GMAC/s of the fastest round, next to the time in the report."""
     if benchmark.enabled:
         benchmark.extra_info["GMAC/s"] = round(count / benchmark.stats.stats.min / 1e9, 6)
 

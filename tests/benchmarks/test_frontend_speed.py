@@ -1,4 +1,4 @@
-"""The time of a check in Triton's frontend, and a larger product beside Triton's interpreter."""
+"""The time of a check in Triton's frontend, and a larger product against Triton's interpreter."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The tile simulator beside Triton's interpreter on one GEMM; run with --benchmark-enable -s."""
+"""The tile simulator against Triton's interpreter on one GEMM; run with --benchmark-enable -s."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A wrong kernel of a corpus: its class, and what must be said of it at which smallest case."""
+"""A wrong kernel of a corpus: its class, and the expected finding at its smallest case."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A kernel that is wrong in one way, and what must be said of it.
+    """A kernel that is wrong in one way, and the expected finding.
 
     `place` is "module:function" in the folder `room`, the function a wrapper, called in place of
     that of `right`, the kernel without the fault, where there is one. Its first finding must be of
@@ -105,7 +105,7 @@ class Mutant:
 
 
 def parse(line: str, room: str = "mutants", right: KernelUnderTest | None = None) -> Mutant:
-    """The mutant that a line states.
+    """Return the mutant that a line declares.
 
     Its words are class, place, property, fault, operand, axis, the smallest M N K, and NAME=VALUE
     for what else the case, its further operands, the contract or the check has, and for its lane;

@@ -1,4 +1,4 @@
-"""The right kernels of families/, retold from public projects, in the words of a conftest.py."""
+"""The right kernels of families/, modelled on public projects, registered as by a conftest.py."""
 
 from __future__ import annotations
 

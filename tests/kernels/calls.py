@@ -1,4 +1,4 @@
-"""Calls of wrappers on the simulator, what a bad one is answered, and the warning of pointers."""
+"""Calls of wrappers on the simulator, the errors of bad ones, and the warning of pointers."""
 
 import re
 import warnings

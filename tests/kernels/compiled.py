@@ -1,4 +1,4 @@
-"""Kernels as wrappers would launch them on a GPU that is not there, and what they compile to."""
+"""Kernels as wrappers would launch them on an absent GPU, and their compiled code."""
 
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from gemmproof.reference.gpus import GPUS
 
 
 class Launch(compile.CapturedLaunch):
-    """A captured launch, with what our kernels' constants say of it."""
+    """A captured launch, with facts from the constants of our kernels."""
 
     @property
     def fetched(self):

@@ -1,4 +1,4 @@
-"""Calls of every kernel, and what they launch on each generation of GPUs: what is to be compiled.
+"""Calls of every kernel, and their launches on each generation of GPUs, to be compiled.
 
 No signature is typed: a launch is that of a wrapper, for operands without contents.
 """
@@ -125,7 +125,7 @@ def multiply_one():
     kernels.bmm(scalar[None], scalar[None])
 
 
-#: Calls by what is said of their operands.
+#: Calls by the description of their operands.
 CALLS = {
     "fp16": partial(multiply, F16),
     "fp16, b of dense rows": partial(multiply, F16, False, False),
@@ -162,7 +162,7 @@ CALLS = {
     "strides of 64 bits": multiply_stretched,
     "one element": multiply_one,
 }
-#: Left out for time, and of sm_80 what Triton has since sm_89.
+#: Excluded to save time; for sm_80, also features that Triton has since sm_89.
 CASES = [
     (gpu, label)
     for gpu in TARGETS

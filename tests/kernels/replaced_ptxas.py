@@ -4,7 +4,7 @@ import triton
 
 
 def replace_ptxas(monkeypatch, folder, does):
-    """Run `does` before ptxas, but where its version is asked; "$GPU" is the word for the GPU."""
+    """Run `does` before ptxas, but where its version is asked; "$GPU" is the option for the GPU."""
     tool, real = folder / "ptxas", triton.knobs.nvidia.ptxas.path
     asks = f'[ "$1" = --version ] && exec {real} --version'
     script = f'for GPU in "$@"; do case "$GPU" in --gpu-name=*) break;; esac; done\n{does}'

@@ -32,7 +32,7 @@ MAY_SPILL = {
 }
 #: And the same of operands whose elements have addresses of 64 bits each, but for these.
 NEVER_SPILL = ("matmul_scaled_pointer_kernel", "matmul_block_scaled_pointer_kernel")
-#: What Triton before 3.9, or before 3.8, compiles otherwise.
+#: Launches that Triton before 3.9, or before 3.8, compiles otherwise.
 WIDE = (("sm_100", "tf32, described"), ("sm_100", "int8, described"))
 NARROW = ("sm_100", "matmul_scaled_pointer_kernel", "strides of 64 bits")
 

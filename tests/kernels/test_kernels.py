@@ -1,4 +1,4 @@
-"""The wrappers: what they refuse, in which words, what they launch, and empty products."""
+"""The wrappers: what they refuse, with which message, what they launch, and empty products."""
 
 import inspect
 from importlib import import_module
@@ -23,7 +23,7 @@ from gemmproof.kernels.arguments import (
 WRAPPERS = [*kernels.KERNELS.values(), kernels.gemm]
 F16, F32, I8 = torch.float16, torch.float32, torch.int8
 wrappers = pytest.mark.parametrize("wrapper", WRAPPERS, ids=lambda f: f.__name__)
-# the others have files of their own
+# the others have separate files
 POINTERS = [
     getattr(kernels, name)
     for name in ("matmul", "matmul_grouped", "matmul_persistent", "matmul_swizzled")

@@ -29,7 +29,7 @@ def write(path, *rows, device="a card", schema=1):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A table of the user's own, for a GPU that all tensors are on."""
+    """A user's table, for a GPU that holds all tensors."""
     table = write(
         tmp_path / "table.json",
         row(4096, 4096, 4096, matmul_tma=1.0, matmul_streamk=2.0),

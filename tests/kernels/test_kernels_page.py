@@ -42,7 +42,7 @@ def list_parameters(signature):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_signatures_are_those_of_the_functions(name):
-    """Names, kinds and defaults; plain kernels without one of their own share that of `matmul`."""
+    """Names, kinds and defaults; plain kernels without one share that of `matmul`."""
     shown = SIGNATURES[name if name in SIGNATURES or name not in KERNELS else "matmul"]
     scope = {"torch": torch}
     exec(f"def shown{shown}: ...", scope)

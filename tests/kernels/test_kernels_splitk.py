@@ -30,7 +30,7 @@ def launch(M, N, K):
     ("M", "N", "K"), [(1, 8, 4096), (16, 40, 1030), (17, 65, 2048), (64, 64, 1537), (70, 130, 600)]
 )
 def test_there_is_a_program_for_each_share_and_none_too_many(M, N, K):
-    """As many as there are multiprocessors for, each of STEPS steps or more, and all of K."""
+    """As many as the multiprocessors allow, each of STEPS steps or more, and all of K."""
     seen, shares = launch(M, N, K)
     tiles = seen.launches[0].grid[0]
     steps = math.ceil(K / BLOCK_K)

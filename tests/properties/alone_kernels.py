@@ -1,4 +1,4 @@
-"""Kernels wrong in a way that one property alone sees, and right ones that it must not accuse."""
+"""Kernels with a fault that one property alone finds, and right ones that must pass it."""
 
 import torch
 import triton

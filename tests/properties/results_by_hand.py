@@ -18,7 +18,7 @@ LAUNCH = Launch("matmul_kernel", (1, 1, 1), {}, 0, 1, ((16, 16, 16),), False, HE
 
 
 def outcome_of(case, function, *, faults=(), contract=None, **more):
-    """An outcome of `function(a, b)` as the simulator would give it, with the faults stated."""
+    """An outcome of `function(a, b)` as the simulator would give it, with the given faults."""
     contract = contract or wide((case.dtype,), batched=case.batch is not None)
     kernel = KernelUnderTest("matmul", function, contract, **more)
 

@@ -84,7 +84,7 @@ LOUD = [
 
 @pytest.fixture
 def judge(tmp_path, monkeypatch):
-    """The properties that do not hold in a case of a kernel in whose file one text is another."""
+    """The violated properties in a case of a kernel whose file has one text replaced."""
 
     def make(name, case, old, new):
         wrapper = next(w for w in WRAPPERS if name.startswith(w))

@@ -1,4 +1,4 @@
-"""Contracts, cases and the choice of cases: strict, orderly, and never wider than promised."""
+"""Contracts, cases and the choice of cases: strict, orderly, and never wider than declared."""
 
 import json
 import math

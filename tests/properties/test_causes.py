@@ -1,4 +1,4 @@
-"""One cause, one finding: what is joined and what is not, lines, and the names of operands."""
+"""One cause, one finding: which findings are joined, lines, and the names of operands."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Drift tells accumulators apart from a kernel's source, and judges them by its contract."""
+"""Drift identifies accumulators from a kernel's source, and judges them by its contract."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def of_source(name: str, in_format: str, target: str | None = "sm_90"):
 
 
 def read_recorded() -> dict[tuple[str, str], Accumulator]:
-    """Return the accumulators that probes found on an H200 (scripts/measure.py drift), by kernel."""
+    """Return the accumulators of the same kernels on an H200 (scripts/measure.py drift)."""
     text = (ROOT / "tests" / "witnesses" / "recorded" / "drift_h200.json").read_text()
     accumulators = {}
     for row in json.loads(text)["kernels"]:
@@ -136,7 +136,7 @@ def test_the_page_on_tensor_cores_holds_the_tables_of_the_models() -> None:
 
 
 def test_every_kernel_above_was_launched_too() -> None:
-    """And the launches tell as many apart."""
+    """And the launches distinguish as many accumulators."""
     names = {row[2] for row in KERNELS}
     assert {read_recorded()[row[0], row[1]].name for row in KERNELS} == names
     assert len(names) == 12

@@ -24,7 +24,7 @@ def test_a_right_kernel_passes_every_property_that_applies():
     assert report.findings == ()
     assert report.note is None
     names = [p.name for p in report.properties]
-    absent = ("mirror_equals_source", "row_bits_at_any_m")  # nobody wrote or promised it
+    absent = ("mirror_equals_source", "row_bits_at_any_m")  # nobody wrote or declared it
     assert names == [p.name for p in table.PROPERTIES if p.simulated and p.name not in absent]
     assert all(p.status == "pass" and p.examples > 0 for p in report.properties)
     assert {p.name: p.examples for p in report.properties}["stays_in_bounds"] == 100

@@ -38,7 +38,7 @@ def test_fp8_sums_that_never_leave_the_unit_are_e8m13_and_not_fp32(target):
 
 
 def test_the_bound_of_fp32_is_the_same_for_every_tile():
-    """Small tiles go to wider units; what was promised does not change."""
+    """Small tiles go to wider units; the declared sums do not change."""
     contract = Contract(formats=("fp8e4m3",))
     bounds = []
     for block in (32, 64):

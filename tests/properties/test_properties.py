@@ -1,4 +1,4 @@
-"""Each other property on results made by hand: what it must find, and what it must not."""
+"""Each other property on results made by hand: what it must and must not find."""
 
 from types import SimpleNamespace
 

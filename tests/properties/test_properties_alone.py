@@ -1,4 +1,4 @@
-"""Each property has a mutant that it alone kills, and right kernels that it does not accuse."""
+"""Each property has a mutant that it alone kills, and right kernels that pass it."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""No tree of additions exceeds the bound of what was promised, and bad trees come near it."""
+"""No tree of additions exceeds the bound of the declared sums, and bad trees come near it."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from gemmproof.reference.dot.tensor_core import Unit
 from gemmproof.reference.formats import FORMATS
 
 NARROW = Unit("fused", 1, 13, 13, "rz", e_zero=-126)
-# what is promised, and the widest part of k that may stay in a unit
+# the declared sums, and the widest part of k that may stay in a unit
 PROMISES = {
     "ieee fp16": (dot_model(None, "fp16"), 0),
     "ieee bf16": (dot_model(None, "bf16"), 0),

@@ -1,4 +1,4 @@
-"""Counts as English has them."""
+"""Counts with nouns, as in English."""
 
 import pytest
 

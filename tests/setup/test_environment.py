@@ -1,4 +1,4 @@
-"""./run makes the environment that it needs, continues one that was interrupted, and says why not.
+"""./run makes the environment that it needs, continues an interrupted one, and explains failures.
 
 Packages come from a folder of tiny wheels, so nothing is downloaded.
 """
@@ -216,7 +216,7 @@ def test_an_active_environment_that_does_not_fit_is_one_line(tmp_path, packages,
 
 @pytest.mark.lane("full")
 def test_an_active_environment_is_used_and_not_written_to(started, tmp_path):
-    """Tools that it lacks, or has in an old version, go into a folder of their own."""
+    """Tools that it lacks, or has in an old version, go into a separate folder."""
     clone = shutil.copytree(started[0], tmp_path / "clone", ignore=shutil.ignore_patterns(".venv"))
     active = write_environment(
         tmp_path / "active", torch="2.11.0", triton="3.6.0", numpy="2.0", rich="1.0"

@@ -1,4 +1,4 @@
-"""The fused step in Python integers, straight from its definition, and operands that strain it."""
+"""The fused step in Python integers, straight from its definition, and operands that stress it."""
 
 from fractions import Fraction
 from math import isinf, isnan, ldexp
@@ -84,7 +84,7 @@ STYLES = ("normal", "wide", "window", "cancel", "integer", "tiny", "huge", "spar
 
 
 def operand(rng, shape, fmt, style, spread=8):
-    """Values of `fmt`, as float64, in a style that strains one part of the step."""
+    """Values of `fmt`, as float64, in a style that stresses one part of the step."""
     top, bottom = fmt.emax, fmt.emin - fmt.p + 1
     sign = rng.choice([-1.0, 1.0], shape)
     e = {

@@ -116,7 +116,7 @@ def tiles_of(case: Case) -> tuple[int, int]:
 def launch(
     kernel: Any, grid: Any, case: Case, a: torch.Tensor, b: torch.Tensor, c: Any, **how: Any
 ) -> None:
-    """The kernel on operands, sizes, all strides, the case's tile, and what is its own."""
+    """Launch the kernel on operands, sizes, all strides, the case's tile, and its own arguments."""
     kernel[grid](
         a, b, c, case.M, case.N, case.K, *a.stride(), *b.stride(), *c.stride(),
         BM=case.BLOCK_M, BN=case.BLOCK_N, BK=case.BLOCK_K,

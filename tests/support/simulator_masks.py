@@ -1,4 +1,4 @@
-"""A GEMM kernel whose masks can be left out, and operands in every layout."""
+"""A GEMM kernel whose masks can be omitted, and operands in every layout."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Functions that do harm to their process, and a fixture that has them judged in a worker."""
+"""Functions that harm their process, and a fixture that judges them in a worker."""
 
 import os
 from dataclasses import asdict, replace

@@ -119,7 +119,7 @@ def _serve(line: socket.socket) -> None:
 
 
 def _become(module: str, arguments: list[str], cwd: str, env: dict[str, str]) -> None:
-    """Have the folder, the environment, the arguments and the import path of a new process."""
+    """Take on the folder, the environment, the arguments and the import path of a new process."""
     before = os.environ["PYTHONPATH"].split(os.pathsep)
     os.chdir(cwd)
     os.environ.clear()
@@ -130,7 +130,7 @@ def _become(module: str, arguments: list[str], cwd: str, env: dict[str, str]) ->
     sys.path[:] = dict.fromkeys([cwd, *entries, *others])
     sys.argv[:] = [module, *arguments]
     tempfile.tempdir = None  # looked up again: TMPDIR may differ
-    atexit.register(gc.unfreeze)  # what is frozen at the end Triton 3.9 prints as leaks
+    atexit.register(gc.unfreeze)  # Triton 3.9 reports objects frozen at exit as leaks
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Contracts that promise all there is: empty operands, any view, offsets from 2**31."""
+"""Contracts that admit everything: empty operands, any view, offsets from 2**31."""
 
 from __future__ import annotations
 

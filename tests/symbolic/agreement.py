@@ -1,4 +1,4 @@
-"""A kernel's formulas beside what the simulator sees, at sizes and layouts drawn at random."""
+"""A kernel's formulas compared with the simulator's trace, at sizes and layouts drawn at random."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gemmproof.reference.symbolic.terms import evaluate, walk
 from gemmproof.reference.work import counted_seconds
 
 FAR = ("narrow", "narrow_transposed", "narrow_batch", "huge")
-# what the copy engine stores beyond rows that end elsewhere, no formula says
+# no formula describes what the copy engine stores beyond rows that end elsewhere
 ROWS_END = "where a descriptor's rows end"
 MOST_LANES = 3_000_000
 MOST_TRIPS = 400
@@ -63,7 +63,7 @@ def ranges(machine, trips):
 
 
 def list_trips(machine, trips, values):
-    """Every tuple of trips at which loops in one another are, of one program."""
+    """Return every tuple of trips of nested loops, for one program."""
     if not trips:
         yield {}
         return
@@ -119,7 +119,7 @@ def _touch(touches, access, values, program):
 
 
 def count_touches(accesses):
-    """The same of what the simulator traced of one launch, by the parameters' own names."""
+    """Return the same from the simulator's trace of one launch, by the names of the parameters."""
     count = Counter()
     for access in accesses:
         for row, program in enumerate(access.programs.tolist()):
@@ -154,7 +154,7 @@ class _Book:
 
 
 def compare(kernel, draws, seed=0, seconds=20.0, most=40, target=None):
-    """Compare `draws` calls of a kernel, all of one way of calling it and one configuration."""
+    """Compare `draws` calls of a kernel, all of one calling form and one configuration."""
     agreement, rng, book = Agreement(), random.Random(f"{kernel.name} {seed}"), _Book(kernel)
     state = keep_state(kernel.launch)
     try:

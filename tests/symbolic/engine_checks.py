@@ -104,7 +104,7 @@ def comparisons_are_of_their_sign():
 
 
 def lanes_move_as_arrays_do():
-    """expand_dims, trans, reshape and make_range beside numpy's."""
+    """expand_dims, trans, reshape and make_range against numpy's."""
 
     def array(value):
         named = {

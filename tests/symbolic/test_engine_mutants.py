@@ -133,7 +133,7 @@ BOUNDS, ONCE, LANES, HINTS = memory_use.BOUNDS, memory_use.ONCE, memory_use.LANE
 EXACT = exact_values.EXACT
 agrees, unproved = checks.agrees, checks.unproved
 
-# the rule, where it lies, what takes its place, and the check that notices
+# the rule, its owner and name, its replacement, and the check that notices
 MUTATIONS = {
     "remainders without r < d": (
         lemmas, "_define_floor", no_bound_of_remainders, checks.definitions_hold),

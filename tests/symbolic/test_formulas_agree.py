@@ -1,4 +1,4 @@
-"""Formulas touch what the simulator touches: each access, lane by lane, at sizes drawn at random.
+"""Formulas have the accesses of the simulator, lane by lane, at sizes drawn at random.
 
 GEMMPROOF_DRAWS=10 draws more for each kernel.
 """
@@ -23,7 +23,7 @@ OWN = [
     for name in ("matmul", "matmul_grouped", "matmul_swizzled", "matmul_persistent")
 ]
 CORPORA = (OWN, KERNELS[::4], RIGHT[::9], [m.kernel for m in MUTANTS[::24]])
-# what no formula says: addresses from memory, and wrappers that are not followed
+# without formulas: addresses from memory, and wrappers that cannot be traced
 LEFT = ("unknown:", "not followed:", "not traced:", "no paths:", "behind a while loop", "the call",
         "rows stored")  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Wrong kernels are not proved to be right, each wrong in what a prover might forget."""
+"""Wrong kernels are not proved to be right, each with a fault that a prover might miss."""
 
 import pytest
 import sneaky_kernels
@@ -22,7 +22,7 @@ SEEK = prove_module.seek
 
 @pytest.fixture(autouse=True)
 def nothing_is_tried(monkeypatch):
-    """A case that is found by trial refutes what the solver proves: that alone is tested here."""
+    """Disable trials, whose cases would refute a wrong proof: the solver alone is tested here."""
     monkeypatch.setattr(prove_module, "seek", lambda *given: {})
 
 
@@ -90,7 +90,7 @@ SLIPPED = {
 
 
 def rows_of(table, launch_of, is_judged, seconds):
-    """Rows of a table as parameters; `is_judged` says whether the property is there in any case."""
+    """Rows of a table as parameters; `is_judged`: the property must be there in any case."""
     rows = [(name, launch_of(name), is_judged, seconds, *row) for name, row in table.items()]
     return first_of_each(rows, lambda row: row[4])
 

@@ -89,7 +89,7 @@ def walks_come_to_each_number_once():
 
 
 # -- rules --------------------------------------------------------------------------------
-# the rule, where it lies, what takes its place, and the check that notices
+# the rule, its owner and name, its replacement, and the check that notices
 MUTATIONS = {
     "what torch does to an operand": (
         contents.Contents, "_find_launch", lambda *given: 0,

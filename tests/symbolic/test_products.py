@@ -105,7 +105,7 @@ LEAKY = ("undefined_column_read_back", "undefined_column_read_back_from_a_copy")
 
 @pytest.fixture(autouse=True)
 def without_trials(monkeypatch):
-    """A case that is found by trial would refute what a mistake proves."""
+    """Disable trials, whose cases would refute a wrong proof."""
     monkeypatch.setattr(prove_module, "seek", lambda *given: {})
 
 

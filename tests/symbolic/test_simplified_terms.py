@@ -1,4 +1,4 @@
-"""Terms are simplified when they are made: what they are stays what the operation gives."""
+"""Terms are simplified when they are made: their values stay those of the operation."""
 
 import gc
 import os

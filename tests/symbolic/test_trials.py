@@ -1,4 +1,4 @@
-"""Formulas with numbers in them: what they leave, what is seen in them, and what is not."""
+"""Formulas evaluated at concrete sizes: the faults that they show, and those that they do not."""
 
 import itertools
 
@@ -94,7 +94,7 @@ def test_nothing_is_certain_of_what_is_right_but_unusual(name):
 
 
 # -- what is wrong ---------------------------------------------------------------------------------
-# the smallest case of each, which is what the corpus states
+# the smallest case of each, which is that of the corpus
 WRONG = {
     "k_mask_admits_one_more": (BOUNDS, (1, 1, 1), True),
     "mask_does_not_advance": (BOUNDS, (1, 1, 17), True),

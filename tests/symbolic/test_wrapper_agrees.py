@@ -16,7 +16,7 @@ from gemmproof.reference.symbolic.terms import Poly, evaluate, walk
 from gemmproof.reference.symbolic.tracing.trace import HostDescriptor, TensorView
 
 DRAWS, MOST_PATHS = 8, 24
-# why the wrapper cannot be followed, or by the sizes drawn is not
+# why the wrapper cannot be traced, or is not for the drawn sizes
 REFUSED = {
     "long_k_in_chunks": ("K is a size, made a number here",),
     "tokens_sorted_by_expert": (

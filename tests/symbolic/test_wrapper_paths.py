@@ -1,4 +1,4 @@
-"""The paths through a wrapper: what each decided, which kernels it launches, with what."""
+"""The paths through a wrapper: the decisions, launches and arguments of each."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""Wrappers that decide by their sizes, in the ways that wrappers do."""
+"""Wrappers that branch on their sizes, as real wrappers do."""
 
 import torch
 import triton

@@ -191,7 +191,7 @@ def test_a_subject_that_ends_its_process_costs_no_other():
     ]
 
 
-# -- what gemmproof says today -------------------------------------------------------------------
+# -- the current verdicts ------------------------------------------------------------------------
 def _run(*arguments):
     command = [sys.executable, "-P", str(SCRIPT), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -232,7 +232,7 @@ def _read_record():
 @pytest.mark.triton("record")
 @pytest.mark.timeout(3600)
 def test_sixty_kernels_are_judged_as_recorded():
-    """After a change of verdicts that is wanted, `./run python scripts/oracle.py record`."""
+    """After an intended change of verdicts, run `./run python scripts/oracle.py record`."""
     assert _run("compare", "--subset") == (0, [])
 
 

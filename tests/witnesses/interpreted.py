@@ -1,4 +1,4 @@
-"""Kernels under Triton's interpreter: what they touch, and how it differs from their mirrors.
+"""Kernels under Triton's interpreter: their accesses, and the differences from their mirrors.
 
 Imported in the interpreter's own process (tests/support/interpreter_process.py).
 """
@@ -116,7 +116,7 @@ def call(case: Case, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> Any
 
 
 def compare(case: Case) -> tuple[int, str | None]:
-    """Return the number of compared accesses, and the first disagreement between the two witnesses."""
+    """Return the number of compared accesses, and the first disagreement of the two witnesses."""
     a, b = operands_of(case)
     out = make_view(case.out, case.M, case.N, torch.int32 if case.dtype == "int8" else a.dtype)
     exact = exact_product(a.numpy(), b.numpy())[0]

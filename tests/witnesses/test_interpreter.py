@@ -1,4 +1,4 @@
-"""The simulator beside Triton's interpreter: the same accesses, lane by lane, the same results."""
+"""The simulator against Triton's interpreter: the same accesses, lane by lane, the same results."""
 
 from collections import Counter
 
@@ -35,11 +35,11 @@ def by_program(touches, homes):
         if live.size:
             storage = max((h for h in homes if h <= live.min()), default=0)
             entry = (kind, homes.index(storage), address - storage, lanes, other)
-        else:  # no lane is touched: which tensor lies below its addresses is the allocator's chance
+        else:  # no lane is active: which tensor lies below its addresses depends on the allocator
             entry = (kind, -1, address - address[0], lanes, other)
         entries = programs.setdefault(pid, [])
         if entries and kind == "atomic" and same(entries[-1], entry):
-            continue  # a program that waits asks for the lock again; Triton's programs never wait
+            continue  # a waiting program polls the lock again; Triton's programs never wait
         entries.append(entry)
     return programs
 

@@ -1,4 +1,4 @@
-"""Grouped GEMM: rows of a in groups, each group times a matrix of its own, some groups empty."""
+"""Grouped GEMM: rows of a in groups, each group times its own matrix, some groups empty."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def fused_moe(a, b, topk_ids, topk_weights, FLAW="none"):
 
 
 def mix_experts(a, b, topk_ids, topk_weights):
-    """The weighted sum of what the chosen experts make of a token."""
+    """The weighted sum of the outputs of the chosen experts for a token."""
     made = [
         (a[:, None, :] @ b[topk_ids[:, j]].mT)[:, 0, :] * topk_weights[:, j, None]
         for j in range(TOP_K)

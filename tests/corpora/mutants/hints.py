@@ -1,4 +1,4 @@
-"""Class F: kernels that make the compiler false promises."""
+"""Class F: kernels that give the compiler false hints."""
 
 from functools import partial
 

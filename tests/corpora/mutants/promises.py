@@ -1,4 +1,4 @@
-"""Classes I, O and P: right integers within every bound, and still a promise that is not kept."""
+"""Classes I, O and P: right integers within every bound, and still a broken guarantee."""
 
 from functools import partial
 

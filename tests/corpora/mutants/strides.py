@@ -1,4 +1,4 @@
-"""Class E: kernels and wrappers that take an element's place for another's."""
+"""Class E: kernels and wrappers that confuse the addresses of elements."""
 
 from functools import partial
 

@@ -127,7 +127,7 @@ Q refused:hint_on_a_stride_of_1 COMPILES compile_error - - 1 1 1 lane=default
 Q refused:one_configuration_of_24_columns COMPILES compile_error - - 1 1 1 config=1
 Q refused:loop_left_with_break COMPILES compile_error - - 1 1 1
 """.strip().splitlines()
-# what Triton has no more is left out
+# excludes features that Triton no longer has
 _OWN = tuple(parse(line) for line in _LINES if holds("block_pointers") or "window_" not in line)
 MUTANTS = (*_OWN, *(mutant for family in FAMILIES for mutant in family.wrong))
 

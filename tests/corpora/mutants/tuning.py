@@ -1,4 +1,4 @@
-"""Classes G, O and P: what goes wrong across configurations, programs and calls."""
+"""Classes G, O and P: faults across configurations, programs and calls."""
 
 from functools import partial
 

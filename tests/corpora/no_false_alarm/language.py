@@ -1,4 +1,4 @@
-"""Right kernels in rarely used words of the language."""
+"""Right kernels that use rare features of the language."""
 
 from functools import partial
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Around the instruction: order of k, promotion, split operands, and what is refused."""
+"""Around the instruction: order of k, promotion, split operands, and refusals."""
 
 from functools import partial
 

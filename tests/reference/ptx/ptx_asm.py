@@ -52,7 +52,7 @@ def check(asm, *args, gives, **layout):
 
 
 def draw_integers(count=200, seed=0, dtype=np.uint32):
-    """Random integers beside those at the edges."""
+    """Random integers, and those at the edges."""
     rng = np.random.default_rng(seed)
     info = np.iinfo(dtype)
     inner = rng.integers(info.min, info.max, count, dtype, endpoint=True)

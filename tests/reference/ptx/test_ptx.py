@@ -1,4 +1,4 @@
-"""Fragments of assembly as a whole: registers, packing, predicates, literals, what is refused."""
+"""Fragments of assembly as a whole: registers, packing, predicates, literals, refusals."""
 
 import numpy as np
 import pytest

@@ -122,7 +122,7 @@ def fp32(x):
 
 
 def test_a_part_may_lose_nearly_all_that_its_bound_says():
-    """Each product is cut away whole beside the first of its part, the largest of all."""
+    """Each product is cut away whole next to the first of its part, the largest of all."""
     a, b = np.full((1, 256), 1.875), np.ones((256, 1))
     a[0, ::128] = b[::128] = 128
     s = np.repeat([[3.0, 2.0**-30]], 128, 1)

@@ -16,7 +16,7 @@ def run(spec, rules=None, **given):
 
 
 def known_values(c):
-    """Return the known value of each element, or None where it is unknown."""
+    """Return the known value of each element, or None if it is unknown."""
     assert (c.bound[~np.isfinite(c.value)] == 0).sum() == (c.known & ~np.isfinite(c.value)).sum()
     return [v if known else None for v, known in zip(c.value.flat, c.known.flat, strict=True)]
 

@@ -1,4 +1,4 @@
-"""A spec's bound beside the dot models of all targets, on data that each unit's rule decides."""
+"""A spec's bound against the dot models of all targets, on data that each unit's rule decides."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_a_narrow_fp8_sum_must_be_promoted_unless_it_is_declared():
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_may_be_stored_in_fp16_may_go_through_a_tensor_core(target):
-    """Products just below what a unit keeps beside 1: each is cut away whole."""
+    """Products just below what a unit keeps next to 1: each is cut away whole."""
     K = 256
     a, b = np.full((1, K), 2.0**-12), np.full((K, 1), 2.0**-11 * (1 - 2.0**-10))
     a[0, 0] = b[0, 0] = 1

@@ -1,4 +1,4 @@
-"""Tensor descriptors in their own words: shape, strides, block and offsets, no lanes."""
+"""Faults of tensor descriptors in their terms: shape, strides, block and offsets, no lanes."""
 
 import pytest
 import torch

@@ -159,7 +159,7 @@ def test_a_failed_assertion_of_the_kernel():
 
 
 def test_faults_of_many_programs_are_one():
-    """A fault counts programs and lanes; its words give the whole range."""
+    """A fault counts programs and lanes; its text gives the whole range."""
     a, b = lay_out("padded", 100, K), lay_out("padded", K, 100)
     seen = run(matmul(A="M"), a, b)
     fault = the(seen, "out_of_bounds")

@@ -1,4 +1,4 @@
-"""Undefined lanes: where they came from when stored, and what they decided."""
+"""Undefined lanes: their origin when stored, and the decisions that depend on them."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_reading_an_unwritten_workspace():
 
 
 def test_split_k_onto_an_uninitialised_output():
-    """Atomics add to what the allocator left."""
+    """Atomics add to uninitialized memory."""
 
     @triton.jit
     def add(c_ptr, S: tl.constexpr):

@@ -1,4 +1,4 @@
-"""Operations the simulator does not know, and what Triton refuses to compile."""
+"""Operations the simulator does not know, and kernels that Triton refuses to compile."""
 
 import linecache
 import runpy
@@ -65,7 +65,7 @@ def bad(o, n, S: tl.constexpr):
 
 @pytest.mark.parametrize("body", REFUSED)
 def test_what_triton_refuses_is_the_kernels_error(body, tmp_path):
-    """One line: the user's file and line, the kernel, Triton's own words."""
+    """One line: the user's file and line, the kernel, Triton's own message."""
     marked = [i for i, text in enumerate(body.splitlines()) if text.endswith("# here")]
     number = len(HEAD.splitlines()) + 1 + sum(marked)
     file = tmp_path / "refused.py"

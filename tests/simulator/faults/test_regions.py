@@ -1,4 +1,4 @@
-"""Functions of lanes (reductions, scans, maps): what they claim and decide, and who is named."""
+"""Functions of lanes (reductions, scans, maps): assertions, decisions, and the named programs."""
 
 import pytest
 import torch

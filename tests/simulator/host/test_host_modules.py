@@ -1,4 +1,4 @@
-"""Modules and hooks that ask for a device, launch and measured while they are imported."""
+"""Modules and hooks that ask for a device, launch and measure while they are imported."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def matmul(a, b):
 
 
 def test_an_import_gets_the_answers_that_the_wrapper_gets(write_module):
-    """And none of them stays behind."""
+    """And none of them persists."""
     before = torch.cuda.is_available()
     function = load(parse(f"{write_module(ASKS_AT_IMPORT)}:matmul"))
     assert torch.cuda.is_available() == before

@@ -138,7 +138,7 @@ def devices_by_any_name(a, b):
 
 
 def host_and_device(a, b):
-    """A copy on the host says so, and is another tensor."""
+    """A copy on the host has a host device, and is another tensor."""
     host = a.cpu()
     host += 1
     assert not host.is_cuda

@@ -71,7 +71,7 @@ def test_a_wrapper_goes_on_with_shapes_and_ends_where_it_needs_elements(name):
 
 def test_what_is_read_of_shapes_alone_is_not_known():
     def wrapper(a):
-        if torch.ones((M, N)).sum() == 0:  # it is what is held here
+        if torch.ones((M, N)).sum() == 0:  # it is held here
             raise ValueError("zeros")
 
     assert sample(wrapper).result is None

@@ -1,4 +1,4 @@
-"""Wrappers as people write them: what they do around a right kernel is no fault."""
+"""Wrappers as people write them: their work around a right kernel is no fault."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Block pointers and tensor descriptors: values, clipped edges, and what the hardware demands."""
+"""Block pointers and tensor descriptors: values, clipped edges, and hardware requirements."""
 
 import pytest
 import torch

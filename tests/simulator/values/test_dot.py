@@ -1,4 +1,4 @@
-"""tl.dot with every argument, and what it refuses."""
+"""tl.dot with every argument, and its refusals."""
 
 import numpy as np
 import pytest

@@ -95,7 +95,7 @@ def test_shifts_inside_the_width(dtype):
 
 
 def test_comparison_across_types_happens_in_the_common_type():
-    """int32 -1 beside uint32 1 is the largest uint32, as in C."""
+    """int32 -1 with uint32 1 is the largest uint32, as in C."""
     got = compute("x < y", tensor([-1], tl.int32), tensor([1], tl.uint32), tl.int1)
     assert got.tolist() == [False]
     got = compute("x < y", tensor([-1], tl.int32), tensor([1], tl.int64), tl.int1)
@@ -127,7 +127,7 @@ def boolean_kernel(o_ptr, N: tl.constexpr):
 
 
 def test_booleans():
-    """Logic, promotion to numbers, and Python's words for them."""
+    """Logic, promotion to numbers, and Python's operators for them."""
     got = simulator_lanes.result_of(boolean_kernel, (1,), 8, shape=(13, 8), make=torch.empty)
     i = np.arange(8)
     even, low = i % 2 == 0, i < 5

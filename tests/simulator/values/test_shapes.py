@@ -82,7 +82,7 @@ def nan_kernel(x_ptr, o_ptr):
 
 
 def test_nan_in_reductions():
-    """max and min pass NaN over, sum keeps it."""
+    """max and min skip NaN, sum keeps it."""
     x = torch.tensor([1.0, float("nan"), -3, 2, 0, 0, 0, 0])
     how = {"shape": (3,), "dtype": torch.float32, "make": torch.empty}
     got = result_of(nan_kernel, (1,), tensors=[x], **how)
@@ -111,7 +111,7 @@ def shapes_kernel(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr):
 
 
 def test_shapes_and_their_order():
-    """Row-major order is kept by reshape; the others as numpy has them."""
+    """Row-major order is kept by reshape; the others as in numpy."""
     x = np.random.default_rng(2).permutation(32).reshape(4, 8).astype(np.int32)
     how = {"tensors": [torch.from_numpy(x)], "shape": (15, 32), "make": torch.empty}
     rows = result_of(shapes_kernel, (1,), 4, 8, **how)

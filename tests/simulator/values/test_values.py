@@ -1,4 +1,4 @@
-"""Float arithmetic, where and its kin."""
+"""Float arithmetic, `where` and related operations."""
 
 import operator
 import re

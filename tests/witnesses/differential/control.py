@@ -11,7 +11,7 @@ from differential.writer import ALL, FLOATS, INTEGERS, Shape, Var, Writer
 
 
 def draw_statements(w: Writer, count: int, shapes: list[Shape]) -> None:
-    """So many statements."""
+    """Draw `count` statements."""
     for _ in range(count):
         draw_statement(w, shapes)
 

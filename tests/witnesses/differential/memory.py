@@ -32,7 +32,7 @@ def draw_load(w: Writer, dtype: str, shape: Shape) -> Var:
     rng, p = w.rng, _pick_input(w, dtype).name
     assert w.pid is not None
     how = rng.randrange(4)
-    if how == 0:  # contiguous, from the program's own place
+    if how == 0:  # contiguous, from the program's own offset
         offset = f"{w.pid.name} * {rng.choice((1, 32, 64))} + {draw_lanes(w, shape)}"
     elif how == 1 and len(shape) == 2:  # strided or transposed
         a, b = rng.choice(((1, shape[0]), (32, 1), (16, 2), (3, 5), (0, 1)))
@@ -40,7 +40,7 @@ def draw_load(w: Writer, dtype: str, shape: Shape) -> Var:
         offset = f"{rows}[:, None] * {a} + {columns}[None, :] * {b} + {w.pid.name}"
     elif how == 2:
         offset = f"{draw_lanes(w, shape)} * {rng.choice((0, 2, 3, 7))} + {rng.randrange(64)}"
-    else:  # wherever data say
+    else:  # at offsets from data
         kind = rng.choice(INDEX)
         most = 127 if kind == "int8" else 255 if kind == "uint8" else 1023
         offset = f"({ex.draw(w, kind, shape, 1)} & {most})"
@@ -54,7 +54,7 @@ def draw_load(w: Writer, dtype: str, shape: Shape) -> Var:
 
 
 def draw_store(w: Writer, var: Var) -> None:
-    """Store a variable to a new result, each program to its own place."""
+    """Store a variable to a new result, each program to its own elements."""
     assert w.pid is not None
     n = prod(var.shape)
     p = w.parameter("output", var.dtype, n * w.programs).name

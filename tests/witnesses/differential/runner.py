@@ -1,4 +1,4 @@
-"""Run drawn programs on the simulator beside Triton's interpreter.
+"""Run drawn programs on the simulator and on Triton's interpreter.
 
 In tests/witnesses/differential:
 python runner.py FIRST COUNT        compare, and print each difference
@@ -142,7 +142,7 @@ def mend_interpreter() -> None:
 
 
 def _mend_operations(builder: Any, handle: Any) -> None:
-    """Replace operations that the interpreters before Triton 3.9 get wrong, by those of 3.9.
+    """Replace operations that the interpreters before Triton 3.9 get wrong by those of 3.9.
 
     They add truth values as `or` and refuse to subtract them, refuse to negate the bits of unsigned
     integers, shift in place of what was shifted, round a fused multiply-add twice, and of a number
@@ -202,7 +202,7 @@ def find_difference(program: Program, theirs: Answer, ours: Answer) -> str | Non
 
 
 def describe(program: Program, difference: str) -> str:
-    """A difference with what reproduces it."""
+    """Describe a difference, with the command that reproduces it."""
     again = f"python tests/witnesses/differential/runner.py {program.seed} 1"
     return f"seed {program.seed}: {difference}\nagain: {again}\n{program.source}"
 

@@ -54,7 +54,7 @@ def combine_both(a, i, b, j):
 
 
 def draw_shaped(w: Writer, dtype: str, shape: Shape, depth: int) -> str | None:
-    """Return a value of this type and shape made from one of another shape, or None if none fits."""
+    """Return a value of this type and shape made from one of another shape, or None if none fit."""
     ways = [
         _draw_reduction,
         _draw_scan,

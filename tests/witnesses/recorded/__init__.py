@@ -1,1 +1,1 @@
-"""Outputs of an H200, and what it takes to make their inputs and predict them again."""
+"""Outputs of an H200, and the code that makes their inputs and predicts them again."""

@@ -174,7 +174,7 @@ if __name__ == "__main__":
     for seed, case in enumerate(cases()):
         try:
             on_gpu = launch(case, *(x.cuda() for x in inputs(case, seed)))
-        except Exception as error:  # what this Triton does not compile for this GPU
+        except Exception as error:  # not compiled by this Triton for this GPU
             print(f"{get_name(case)}: {str(error).splitlines()[-1][:100]}")
             continue
         found[f"{get_name(case)}|{seed}"] = kept(on_gpu.cpu().numpy())

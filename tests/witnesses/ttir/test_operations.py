@@ -138,7 +138,7 @@ def test_a_kernel_stores_what_numpy_computes(case):
         np.testing.assert_array_equal(got.numpy(), expected)
 
 
-# -- what is refused, and what only a GPU knows --------------------------------------------------
+# -- refusals, and values that only a GPU knows --------------------------------------------------
 def module(*lines: str) -> str:
     """A kernel of these lines, from line 7 of kernel.py."""
     body = "\n".join(f"    {line} loc(#loc)" for line in lines)

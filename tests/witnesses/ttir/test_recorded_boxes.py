@@ -1,4 +1,4 @@
-"""Block pointers of older Tritons in their own words, where an access leaves the operand."""
+"""Faults of older Tritons' block pointers in their terms, where an access leaves the operand."""
 
 import functools
 

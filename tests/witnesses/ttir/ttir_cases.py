@@ -30,7 +30,7 @@ class Case:
         return str(self.kernel.fn.__name__)
 
     def launch(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The wrapper: new outputs beside the tensors that are given."""
+        """The wrapper: new outputs after the given tensors."""
         triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8))
         outs = [torch.zeros(e.shape, dtype=torch.from_numpy(e).dtype) for e in self.expected]
         self.kernel[self.grid](*tensors, *outs)
