@@ -243,8 +243,8 @@ def grouped_gemm(
         else:
             of_b = "columns" if a.element_size() == 1 else "rows or columns"
             layout = f"dense rows of a and {of_b} of b, each after a multiple of {ALIGNMENT} bytes"
-            why = explain(a, layout, b=b)
-            warnings.warn(f"grouped_gemm: {why}; pointers are used", stacklevel=2)
+            reason = explain(a, layout, b=b)
+            warnings.warn(f"grouped_gemm: {reason}; pointers are used", stacklevel=2)
             grouped_gemm_kernel[programs](
                 a, b, c, offsets, G, N, K, *a.stride(), *b.stride(), *c.stride(),
                 offsets.stride(0), **constants,

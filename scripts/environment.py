@@ -354,13 +354,13 @@ def is_damaged(package: Distribution) -> bool:
 
 def install(python: str) -> None:
     """Install the requirements of pyproject.toml and constraints.txt into .venv, by uv or pip."""
-    what = ["-c", str(CONSTRAINTS), "-e", f"{ROOT}[dev]"]
+    packages = ["-c", str(CONSTRAINTS), "-e", f"{ROOT}[dev]"]
     pip = [python, "-m", "pip", "--disable-pip-version-check", "install"]
     uv = shutil.which("uv") or get_uv(pip)
     if uv:
         # auto: the CPU build if there is no GPU, else the build for the driver that is installed
         environment = {"UV_TORCH_BACKEND": "auto", **os.environ}
-        call = [uv, "pip", "install", "--python", python, *what]
+        call = [uv, "pip", "install", "--python", python, *packages]
         plan = subprocess.run(
             [*call, "--dry-run"],
             capture_output=True,
@@ -382,7 +382,7 @@ def install(python: str) -> None:
     say(f"installing with pip: torch {version}, {describe_build(version)}")
     log = VENV / "install.log"
     log.unlink(missing_ok=True)
-    if subprocess.call([*pip, "--log", str(log), *what], stdout=sys.stderr):
+    if subprocess.call([*pip, "--log", str(log), *packages], stdout=sys.stderr):
         die(explain_failure(read_log(log)) + "; run again to continue")
 
 

@@ -76,8 +76,8 @@ def compare(
             return compare(old, Path(folder), only, subset)
     try:
         (before, settings), (after, others) = files.read(old or RECORD), files.read(new)
-    except files.Unreadable as why:
-        print(why)
+    except files.Unreadable as reason:
+        print(reason)
         return 1
     if settings != others:
         print(f"settings: got {others}, expected {settings}")

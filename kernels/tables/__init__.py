@@ -93,9 +93,9 @@ def load_tables(own: str = "") -> dict[str, tuple[Measured, ...]]:
         try:
             device, rows = read_table(Path(own))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             raise ValueError(
-                f"{VARIABLE}: got {own!r} ({why}), expected a file that `gemmproof tune` wrote"
+                f"{VARIABLE}: got {own!r} ({reason}), expected a file that `gemmproof tune` wrote"
             ) from None
         tables[device] = rows
     return tables

@@ -177,9 +177,9 @@ def tabulate_reasons(rows: Iterable[Row]) -> str:
     """A table of the undecided properties of right kernels, with reasons."""
     cells = []
     for row in rows:
-        for name, why in row.why.items():
-            if row.status[name] == NOT_DECIDED and not why.startswith("it rests on"):
-                cells.append([f"`{row.name}`", name, why.replace("|", "\\|")])
+        for name, reason in row.why.items():
+            if row.status[name] == NOT_DECIDED and not reason.startswith("it rests on"):
+                cells.append([f"`{row.name}`", name, reason.replace("|", "\\|")])
     return make_table(("kernel", "property", "why it is not decided"), cells)
 
 

@@ -59,8 +59,8 @@ def judge_one(name: str, format: str, conftest: str, examples: int, seed: int) -
         if event["event"] == "case":
             counts["launched" if event["phase"] == "launch" else "cases"] += 1
         elif event["event"] == "compared":
-            for what in ("launches", "outputs", "equal"):
-                counts[what] += event[what]
+            for key in ("launches", "outputs", "equal"):
+                counts[key] += event[key]
 
     request = Request(
         ask="check",
@@ -103,5 +103,5 @@ def describe(row: Row) -> str:
         f"{row['verdict']:10} {row['kernel']:18} {row['format']:8} {row['seconds']:5.0f} s"
         f" {row['cases']:4} cases {row['launches']:4} launches {share}"
     )
-    why = [] if row["expected"] else [*row["not_held"], *row["findings"][:4], str(row["note"])]
-    return "\n    ".join([line, *why])
+    reasons = [] if row["expected"] else [*row["not_held"], *row["findings"][:4], str(row["note"])]
+    return "\n    ".join([line, *reasons])

@@ -95,7 +95,7 @@ def test_full_precision_is_apart_from_tf32(own):
 
 
 @pytest.mark.parametrize(
-    ("M", "K", "columns", "name", "why"),
+    ("M", "K", "columns", "name", "reason"),
     [
         (16, 64, 64, "matmul_splitk", "nothing measured on no GPU, and few rows"),
         (65, 64, 64, "matmul_tma", "nothing measured on no GPU, and the copy engine can address"),
@@ -103,10 +103,10 @@ def test_full_precision_is_apart_from_tf32(own):
         (1024, 1025, 1024, "matmul_padded", "cannot address a, b and c, of sides that are worth"),
     ],
 )
-def test_without_a_table_a_rule_decides(M, K, columns, name, why):
+def test_without_a_table_a_rule_decides(M, K, columns, name, reason):
     choice = choose_kernel(meta(M, K), meta(K, columns))
     assert choice.kernel == name
-    assert why in choice.why
+    assert reason in choice.why
 
 
 def test_the_kernel_that_is_chosen_or_forced_is_launched_with_the_result():

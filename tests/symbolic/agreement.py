@@ -45,8 +45,8 @@ def follow_all(path):
     for number, launch in enumerate(path.launches):
         try:
             machines.append(follow(launch, number))
-        except NotInterpretable as why:
-            raise Left(f"not followed: {why}") from None
+        except NotInterpretable as reason:
+            raise Left(f"not followed: {reason}") from None
     for machine in machines:
         for access in machine.accesses:
             named = walk(access.term, access.mask, access.path, *ranges(machine, access.trips))
@@ -163,8 +163,8 @@ def compare(kernel, draws, seed=0, seconds=20.0, most=40, target=None):
         deadline = counted_seconds() + seconds
         solver = Solver(domain.condition, deadline=deadline)
         paths = list(list_paths(book, domain, target, config, solver, deadline))
-    except (NotExpressible, OutOfTime) as why:
-        agreement.left[f"no paths: {why}"] += draws
+    except (NotExpressible, OutOfTime) as reason:
+        agreement.left[f"no paths: {reason}"] += draws
         return agreement
     finally:
         state.restore()
@@ -176,8 +176,8 @@ def compare(kernel, draws, seed=0, seconds=20.0, most=40, target=None):
             continue
         try:
             _compare_one(agreement, kernel, case, domain, paths, machines, target)
-        except Left as why:
-            agreement.left[str(why)] += 1
+        except Left as reason:
+            agreement.left[str(reason)] += 1
         finally:
             state.restore()
     return agreement
@@ -214,8 +214,8 @@ def _compare_one(agreement, kernel, case, domain, paths, machines, target):
     if matches[0] not in machines:
         try:
             machines[matches[0]] = follow_all(path)
-        except Left as why:
-            machines[matches[0]] = why
+        except Left as reason:
+            machines[matches[0]] = reason
     if isinstance(machines[matches[0]], Left):
         raise machines[matches[0]]
     trace = observation.trace

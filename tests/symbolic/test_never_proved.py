@@ -121,7 +121,7 @@ def test_a_wrong_kernel_is_not_proved(name, launch, is_judged, seconds, broken, 
 
 
 @pytest.mark.parametrize(
-    ("name", "formats", "why"),
+    ("name", "formats", "reason"),
     [
         ("always_raises", ("fp16",), "every path of the wrapper raises"),
         ("raises_for_all_formats_but_one", ("fp16", "bf16"), "every path of the wrapper raises"),
@@ -132,11 +132,11 @@ def test_a_wrong_kernel_is_not_proved(name, launch, is_judged, seconds, broken, 
         ),
     ],
 )
-def test_of_what_launches_nothing_nothing_is_proved(name, formats, why):
+def test_of_what_launches_nothing_nothing_is_proved(name, formats, reason):
     kernel = KernelUnderTest(name, getattr(sneaky_kernels, name), wide(formats=formats))
     proofs = prove(kernel, seconds=SECONDS).verdicts
     assert all(proof.status != PROVED for proof in proofs)
-    assert {proof.why for proof in proofs if proof.property == memory_use.BOUNDS} == {why}
+    assert {proof.why for proof in proofs if proof.property == memory_use.BOUNDS} == {reason}
 
 
 def test_a_wrapper_may_raise_for_some_sizes():
@@ -156,8 +156,8 @@ def test_a_second_result_that_nothing_stores_is_not_proved(monkeypatch):
 
     kernel = KernelUnderTest("two", launch, wide(), spec=lambda a, b: (a @ b, a @ b))
     proof = prove(kernel, seconds=10.0).find(memory_use.ONCE)
-    why = "stored once: no store of a result was seen"
-    assert (proof.status, proof.why) == ("not decided", why)
+    reason = "stored once: no store of a result was seen"
+    assert (proof.status, proof.why) == ("not decided", reason)
     monkeypatch.setattr(prove_module, "seek", SEEK)
     proof = prove(kernel, seconds=10.0).find(memory_use.ONCE)
     assert (proof.status, proof.why) == ("refuted", "tiled.py:33: all of result[1] stored")

@@ -17,8 +17,8 @@ FLOATS = {"f64": np.float64, "f32": np.float32, "f16": np.float16}
 
 
 def out_type(name: str) -> str:
-    what, kind, *rest = name.split("|")
-    return rest[0] if what == "cast" else kind
+    operation, kind, *rest = name.split("|")
+    return rest[0] if operation == "cast" else kind
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -63,7 +63,7 @@ def persistent_kernel(c_ptr, M, N, scm, scn, HOW: tl.constexpr, B: tl.constexpr)
 
 @triton.jit
 def counting_kernel(c_ptr, M, N, scm, scn, HOW: tl.constexpr, B: tl.constexpr):
-    """The tile is counted next to the loop, as persistent kernels do for their epilogue."""
+    """The tile is counted beside the loop, as persistent kernels do for their epilogue."""
     num_n = tl.cdiv(N, B)
     tile = tl.program_id(0) - 132
     for _ in range(tl.program_id(0), tl.cdiv(M, B) * num_n, 132):

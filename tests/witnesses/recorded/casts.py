@@ -64,21 +64,21 @@ def two_operand_kernel(x_ptr, y_ptr, o_ptr, OP: tl.constexpr, N: tl.constexpr):
 
 def inputs_of(name: str) -> list[str]:
     """The inputs of a recording: "cast|f32|i8" reads "f32", "add|f16" reads "a:f16" and "b:f16"."""
-    what, kind, *_ = name.split("|")
-    return [kind] if what == "cast" else [f"a:{kind}", f"b:{kind}"]
+    operation, kind, *_ = name.split("|")
+    return [kind] if operation == "cast" else [f"a:{kind}", f"b:{kind}"]
 
 
 def launch(name: str, *operands: torch.Tensor) -> torch.Tensor:
     """The output of the kernel that a recording is named after."""
-    what, kind, *rest = name.split("|")
-    out = rest[0] if what == "cast" else kind
+    operation, kind, *rest = name.split("|")
+    out = rest[0] if operation == "cast" else kind
     output = torch.empty(operands[0].shape, dtype=TYPES[out][1], device=operands[0].device)
     grid = (output.numel() // LANES,)
-    if what == "cast":
+    if operation == "cast":
         rounding = rest[1] if len(rest) > 1 else None
         cast_kernel[grid](*operands, output, TYPES[out][0], rounding, LANES)
     else:
-        two_operand_kernel[grid](*operands, output, what, LANES)
+        two_operand_kernel[grid](*operands, output, operation, LANES)
     return output
 
 

@@ -147,7 +147,7 @@ def module(*lines: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("line", "why"),
+    ("line", "reason"),
     [
         ("%y = arith.ceildivsi %x, %x : i32", ": Triton's own frontend makes no such operation"),
         ("%y = ttg.local_load %x : i32", ": it works on threads and layouts, below the tiles"),
@@ -156,11 +156,11 @@ def module(*lines: str) -> str:
          ": with a timeout it depends on how fast a GPU is"),
     ],
 )  # fmt: skip
-def test_what_is_refused_is_named_with_its_line_and_the_reason(line, why):
+def test_what_is_refused_is_named_with_its_line_and_the_reason(line, reason):
     with pytest.raises(Unsupported) as raised:
         lower(read_module(module(line)))
     name = line.split()[2]
-    assert str(raised.value) == f"kernel.py:7: {name} is not known to the tile simulator{why}"
+    assert str(raised.value) == f"kernel.py:7: {name} is not known to the tile simulator{reason}"
 
 
 @triton.jit
@@ -209,5 +209,5 @@ def test_a_poll_for_what_nobody_stores_waits_for_ever():
 
 
 def test_a_refusal_says_why_in_one_line():
-    why = "Triton's own frontend makes no such operation"
-    assert all(refusal(name).endswith(why) and "\n" not in refusal(name) for name in REFUSED)
+    reason = "Triton's own frontend makes no such operation"
+    assert all(refusal(name).endswith(reason) and "\n" not in refusal(name) for name in REFUSED)
