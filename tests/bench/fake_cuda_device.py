@@ -93,17 +93,17 @@ def allocating(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def run(
-    *functions, device=None, peer=None, formats=("fp16",), problems=(SMALL,), stated=PLAIN, **more
+    *functions, device=None, peer=None, formats=("fp16",), problems=(SMALL,), kernel=PLAIN, **more
 ):
     """The rows, the events and the ceilings of functions on a fake device."""
     device = device or FakeDevice()
     events = []
     plan = Plan(
-        [make_callee(f.__name__, f, stated) for f in functions],
-        make_target_peer("their.peer", peer, stated) if callable(peer) else peer,
+        [make_callee(f.__name__, f, kernel) for f in functions],
+        make_target_peer("their.peer", peer, kernel) if callable(peer) else peer,
         problems,
         formats,
-        **{"rounds": 4, "settle": 0.0, "stated": stated, **more},
+        **{"rounds": 4, "settle": 0.0, "stated": kernel, **more},
     )
     with patch(MEASURE_CEILING, measure_small):
         ceilings, rows = run_plan(device, plan, events.append)

@@ -60,13 +60,13 @@ def _place(monkeypatch, tmp_path):
 
 def watch_here(request: Request, limits, listener) -> WorkerExit:
     """The worker's work in this process, on the fake device; requests and events as JSON."""
-    found = WorkerExit()
+    outcome = WorkerExit()
 
     def emit(event) -> None:
-        told = json.loads(json.dumps(event))
-        assert told.keys() - {"event"} <= EVENT_FIELDS[told["event"]]
-        found.take(told)
-        listener(told)
+        received = json.loads(json.dumps(event))
+        assert received.keys() - {"event"} <= EVENT_FIELDS[received["event"]]
+        outcome.take(received)
+        listener(received)
 
     Path("folder").mkdir(exist_ok=True)
     request.write(Path("folder"))
@@ -76,15 +76,15 @@ def watch_here(request: Request, limits, listener) -> WorkerExit:
         worker.serve_on(device, Request.read(Path("folder")), emit)
     except TargetError as error:
         emit({"event": "error", "message": str(error)})
-    return found
+    return outcome
 
 
 WORDS = ("--shapes", "24x20x32,8x16x64", "--rounds", "3", "--settle", "0")
 
 
-def bench(*words: str) -> int:
+def bench(*args: str) -> int:
     try:
-        return main(["bench", *words])
+        return main(["bench", *args])
     except SystemExit as end:
         return int(end.code or 0)
 
@@ -95,16 +95,16 @@ def test_the_command_from_targets_to_table_json_and_picture(capsys) -> None:
         "fast.py:matmul", "fast.py:slow", *WORDS, "--dtype", "fp16", "--dtype", "bf16",
         "--json", "o.json", "--svg", "o.svg",
     )  # fmt: skip
-    said = capsys.readouterr()
-    assert (status, said.err) == (0, "")
-    rows = [line.split() for line in said.out.splitlines()]
+    captured = capsys.readouterr()
+    assert (status, captured.err) == (0, "")
+    rows = [line.split() for line in captured.out.splitlines()]
     assert rows[0][:4] == ["kernel", "format", "shape", "ratio"]
     assert ["slow", "fp16", "24x20x32", "0.400", "0.400..0.400", "slower"] in [r[:6] for r in rows]
     for text in (
         *("within noise 1.000..1.000", "torch.matmul again", "median of 3 rounds"),
         *("under load: 1980..1980 MHz, 40..40 C, 600..600 W", "fake GPU, torch "),
     ):
-        assert text in said.out
+        assert text in captured.out
     document = json.loads(Path("o.json").read_text())
     assert (document["schema"], document["facts"]["device"]) == (1, "fake GPU")
     assert [row["verdict"] for row in document["rows"]] == ["control", "within noise", "slower"] * 4
@@ -118,8 +118,8 @@ def test_the_command_from_targets_to_table_json_and_picture(capsys) -> None:
 @pytest.mark.lane("full")
 def test_a_wrong_result_is_told_and_the_exit_code_is_1(capsys) -> None:
     assert bench("fast.py:bad", "fast.py:matmul", *WORDS, "--svg", "o.svg") == 1
-    said = capsys.readouterr().out
-    assert "not timed: bad at 24x20x32 fp16, c[0, 0] of buffer 0: got " in said
+    out = capsys.readouterr().out
+    assert "not timed: bad at 24x20x32 fp16, c[0, 0] of buffer 0: got " in out
     assert "bad: wrong, not timed" in " ".join(ElementTree.parse("o.svg").getroot().itertext())
 
 
@@ -129,7 +129,7 @@ NOT_TIMED = "not timed: without_bias at 24x20x32 fp16, c[0, 0] of buffer 0: got 
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "texts"),
+    ("args", "status", "texts"),
     [
         (
             (*NAMED_ALIKE, "--against", "fast.py:slow"),
@@ -141,34 +141,34 @@ NOT_TIMED = "not timed: without_bias at 24x20x32 fp16, c[0, 0] of buffer 0: got 
     ],
     ids=["two functions of one name", "a call in the target's names", "a forgotten operand"],
 )
-def test_the_answer_names_what_was_compared(words, status, texts, capsys) -> None:
-    assert bench(*words, *WORDS) == status
-    said = capsys.readouterr().out
-    assert [text for text in texts if text not in said] == []
+def test_the_answer_names_what_was_compared(args, status, texts, capsys) -> None:
+    assert bench(*args, *WORDS) == status
+    out = capsys.readouterr().out
+    assert [text for text in texts if text not in out] == []
 
 
 @pytest.mark.lane("full")
 def test_operands_and_a_formula_are_stated_as_for_check(capsys) -> None:
-    told = ("--operand", "alpha=0.5|1.0", "--operand", "bias=fp16[N]")
-    told = (*told, "--spec", "alpha * (a @ b) + bias", "--json", "o.json")
-    assert bench("fast.py:linear", *told, "--against", "addmm", *WORDS) == 0
-    said = capsys.readouterr().out
-    assert "addmm's result is not the formula's: torch.addmm at 24x20x32 fp16, c[" in said
+    options = ("--operand", "alpha=0.5|1.0", "--operand", "bias=fp16[N]")
+    options = (*options, "--spec", "alpha * (a @ b) + bias", "--json", "o.json")
+    assert bench("fast.py:linear", *options, "--against", "addmm", *WORDS) == 0
+    out = capsys.readouterr().out
+    assert "addmm's result is not the formula's: torch.addmm at 24x20x32 fp16, c[" in out
     rows = json.loads(Path("o.json").read_text())["rows"]
     assert [row["peer"] for row in rows] == ["torch.addmm"] * 4
     assert rows[1]["operands"] == {"alpha": "0.5", "bias": "fp16[N]"}
-    assert bench("fast.py:linear", *told, "--against", "fast.py:theirs", *WORDS) == 0
-    said = capsys.readouterr().out
-    assert "fast.py:theirs again" in said
-    assert "formula" not in said
+    assert bench("fast.py:linear", *options, "--against", "fast.py:theirs", *WORDS) == 0
+    out = capsys.readouterr().out
+    assert "fast.py:theirs again" in out
+    assert "formula" not in out
     call = ("--call", "linear(a, b, bias, 2 * alpha)")
-    assert bench("fast.py:raising", *call, *told, *WORDS) == 1
+    assert bench("fast.py:raising", *call, *options, *WORDS) == 1
     call = ("--call", "linear(a, b, bias=bias)")
     assert bench("fast.py:raising", *call, *LINEAR, *WORDS) == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (["fast.py:linear", "--operand", "bias=fp16[N]"], "got operands without a formula, expe"),
         (["fast.py:linear", *LINEAR, "--operand", "x=fp7[N]"], "--operand x: operand format: got"),
@@ -199,39 +199,39 @@ def test_operands_and_a_formula_are_stated_as_for_check(capsys) -> None:
     ],
     ids=lambda x: " ".join(x[:3]) if isinstance(x, list) else "",
 )
-def test_bad_usage_is_one_clear_line(words, message: str, capsys) -> None:
-    assert message in refuse(["bench", *words], capsys, answer=None)
+def test_bad_usage_is_one_clear_line(args, message: str, capsys) -> None:
+    assert message in refuse(["bench", *args], capsys, answer=None)
 
 
 def test_what_was_measured_is_left_where_a_later_shape_fails(capsys, tmp_path) -> None:
     slow = "def slow(a, b):"
     Path("fast.py").write_text(KERNELS.replace(slow, f"{slow}\n    a.shape[0] == 24 or 1 / 0"))
     assert bench("fast.py:slow", *WORDS, "--json", "o.json") == 2
-    said = capsys.readouterr()
-    assert "24x20x32" in said.out
-    assert "calling slow at 8x16x64 fp16 raised ZeroDivisionError" in said.err
+    captured = capsys.readouterr()
+    assert "24x20x32" in captured.out
+    assert "calling slow at 8x16x64 fp16 raised ZeroDivisionError" in captured.err
     assert len(json.loads(Path("o.json").read_text())["rows"]) == 2
 
 
 def test_a_worker_that_dies_is_told_in_one_line(monkeypatch, capsys) -> None:
     def dies(request, limits, listener) -> WorkerExit:
-        found = WorkerExit(end="crash", how="a process that died of SIGSEGV", where="fast.py:9")
-        found.take({"event": "ready"})
-        found.take({"event": "case", "case": "24x20x32 fp16", "phase": "launch"})
-        return found
+        outcome = WorkerExit(end="crash", how="a process that died of SIGSEGV", where="fast.py:9")
+        outcome.take({"event": "ready"})
+        outcome.take({"event": "case", "case": "24x20x32 fp16", "phase": "launch"})
+        return outcome
 
     monkeypatch.setattr(command, "watch", dies)
     assert bench("fast.py:slow", *WORDS) == 2
-    said = "24x20x32 fp16: fast.py:9: got a process that died of SIGSEGV, expected a time"
+    message = "24x20x32 fp16: fast.py:9: got a process that died of SIGSEGV, expected a time"
     # on a slow machine a line of progress stands before it
-    assert capsys.readouterr().err.splitlines()[-1] == f"gemmproof bench: {said}"
+    assert capsys.readouterr().err.splitlines()[-1] == f"gemmproof bench: {message}"
 
 
 def test_a_picture_without_matplotlib_is_refused_at_once(monkeypatch, capsys) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert bench("fast.py:matmul", "--svg", "o.svg") == 2
-    said = capsys.readouterr().err
-    assert "got no matplotlib, expected it: pip install 'gemmproof[bench]'" in said
+    err = capsys.readouterr().err
+    assert "got no matplotlib, expected it: pip install 'gemmproof[bench]'" in err
 
 
 @pytest.mark.parametrize("option", ["--json", "--svg"])
@@ -249,9 +249,9 @@ def test_what_was_measured_before_an_interruption_is_told(monkeypatch, capsys) -
 
     monkeypatch.setattr(command, "watch", interrupt)
     assert bench("fast.py:matmul", *WORDS, "--json", "o.json") == 130
-    said = capsys.readouterr()
-    assert "24x20x32" in said.out
-    assert said.err == "gemmproof bench: interrupted by SIGINT\n"
+    captured = capsys.readouterr()
+    assert "24x20x32" in captured.out
+    assert captured.err == "gemmproof bench: interrupted by SIGINT\n"
     assert json.loads(Path("o.json").read_text())["rows"]
 
 
@@ -263,6 +263,6 @@ def test_without_a_gpu_the_worker_refuses_in_one_line(monkeypatch, capsys, tmp_p
     monkeypatch.chdir(tmp_path)
     Path("bad.py").write_text("raise SystemExit('loaded')")
     assert bench("bad.py:matmul") == 2
-    said = "device: got no CUDA GPU that torch can use, expected one"
+    message = "device: got no CUDA GPU that torch can use, expected one"
     # on a slow machine a line of progress stands before it
-    assert capsys.readouterr().err.splitlines()[-1] == f"gemmproof bench: {said}"
+    assert capsys.readouterr().err.splitlines()[-1] == f"gemmproof bench: {message}"

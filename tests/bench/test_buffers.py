@@ -33,25 +33,25 @@ def test_the_sets_exceed_twice_the_cache(size: int) -> None:
 
 
 def filled(fmt: str, seed: int = 0):
-    stated = Stated(KernelUnderTest("plain", print), Problem(24, 20, 40), FORMATS[fmt])
-    buffers = stated.make("cpu")
-    stated.fill(buffers, seed)
+    workload = Stated(KernelUnderTest("plain", print), Problem(24, 20, 40), FORMATS[fmt])
+    buffers = workload.make("cpu")
+    workload.fill(buffers, seed)
     return buffers
 
 
 @pytest.mark.parametrize("fmt", OPERANDS)
 def test_data_are_uniform_and_the_same_for_a_seed(fmt: str) -> None:
-    one, again, other = filled(fmt), filled(fmt), filled(fmt, seed=1)
-    as_bytes = [x.a.contiguous().view(torch.uint8) for x in (one, again, other)]
+    first, again, other = filled(fmt), filled(fmt), filled(fmt, seed=1)
+    as_bytes = [x.a.contiguous().view(torch.uint8) for x in (first, again, other)]
     assert torch.equal(as_bytes[0], as_bytes[1])
     assert not torch.equal(as_bytes[0], as_bytes[2])
-    values = one.a.double()
+    values = first.a.double()
     if FORMATS[fmt].kind == "int":
         assert values.min() < -100 < 100 < values.max()
     else:
         assert -1 <= values.min() < -0.8
         assert 0.8 < values.max() <= 1
-    assert one.a.dtype == TORCH_DTYPES[fmt]
+    assert first.a.dtype == TORCH_DTYPES[fmt]
 
 
 @pytest.mark.parametrize("fmt", OPERANDS)

@@ -115,17 +115,17 @@ def test_clocks_are_read_under_load(cuda: FakeCuda) -> None:
     device = CudaDevice()
     run = device.capture(lambda: None)
     cuda.log.clear()
-    told = device.read_busy(lambda: {"at": list(cuda.log)}, run, 0.25)
-    assert told["at"] == ["replay", "wait", "replay"]
+    reading = device.read_busy(lambda: {"at": list(cuda.log)}, run, 0.25)
+    assert reading["at"] == ["replay", "wait", "replay"]
     assert cuda.log[-1] == "synchronize"
 
 
 def smi(monkeypatch, answer: str, status: int = 0) -> list[list[str]]:
     asked: list[list[str]] = []
 
-    def ask(words, **more):
-        asked.append(words)
-        return subprocess.CompletedProcess(words, status, answer, "")
+    def ask(command, **more):
+        asked.append(command)
+        return subprocess.CompletedProcess(command, status, answer, "")
 
     monkeypatch.setattr(clocks.subprocess, "run", ask)
     monkeypatch.setattr(clocks.shutil, "which", lambda name: "/bin/nvidia-smi")
@@ -135,16 +135,16 @@ def smi(monkeypatch, answer: str, status: int = 0) -> list[list[str]]:
 
 def test_nvidia_smi_is_asked_once_about_this_device(cuda, monkeypatch) -> None:
     asked = smi(monkeypatch, "1755, 61, 689.12\n")
-    found = clocks.read_clocks()
-    assert found == {
+    reading = clocks.read_clocks()
+    assert reading == {
         "sm_clock_mhz": 1755.0,
         "temperature_c": 61.0,
         "power_w": 689.12,
         "source": "nvidia-smi",
     }
-    (words,) = asked
-    assert words[1:3] == ["-i", "GPU-ab-cd"]
-    assert not any(word.startswith(("-lgc", "--lock", "-pm", "-pl")) for word in words)
+    (command,) = asked
+    assert command[1:3] == ["-i", "GPU-ab-cd"]
+    assert not any(word.startswith(("-lgc", "--lock", "-pm", "-pl")) for word in command)
 
 
 def test_what_is_not_told_is_not_made_up(cuda, monkeypatch) -> None:
@@ -163,8 +163,8 @@ def test_nvml_is_asked_first_where_its_bindings_are_installed(cuda, monkeypatch)
     monkeypatch.setattr(clocks, "find_spec", lambda name: name == "pynvml")
     for name, value in (("clock_rate", 1755), ("temperature", 61), ("power_draw", 689120)):
         monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
-    found = clocks.read_clocks()
-    assert (found["source"], found["power_w"]) == ("nvml", 689.12)
+    reading = clocks.read_clocks()
+    assert (reading["source"], reading["power_w"]) == ("nvml", 689.12)
 
     def fails():
         raise RuntimeError("no permission")
@@ -178,8 +178,8 @@ H200 = SimpleNamespace(multi_processor_count=132)
 
 def test_the_figures_of_an_h200_are_those_of_its_data_sheet() -> None:
     """4.8 TB/s, and 989 TFLOP/s at a boost clock of 1830 MHz: its memory and its highest clock."""
-    found, flops = find_peaks("NVIDIA H200", (9, 0), H200, FORMATS["bf16"])
-    assert found == 2 * 3201e6 * 6144 / 8
+    bandwidth, flops = find_peaks("NVIDIA H200", (9, 0), H200, FORMATS["bf16"])
+    assert bandwidth == 2 * 3201e6 * 6144 / 8
     assert flops == 132 * 4096 * 1980e6
     boosted = SimpleNamespace(multi_processor_count=132, clock_rate=1830000)
     assert find_peaks("NVIDIA H200", (9, 0), boosted, FORMATS["fp16"])[1] == pytest.approx(

@@ -113,7 +113,9 @@ def run(project: Path, *options: str) -> tuple[int, str]:
 
 
 def read(path: Path) -> dict[str, dict]:
-    return {one["name"]: one for one in json.loads(path.read_text())["benchmarks"]}
+    return {
+        benchmark["name"]: benchmark for benchmark in json.loads(path.read_text())["benchmarks"]
+    }
 
 
 @pytest.mark.lane("full")
@@ -124,19 +126,19 @@ def test_samples_of_a_device_become_benchmarks_that_can_be_compared(tmp_path: Pa
     assert status == 1
     assert "2 failed" not in out
     assert "Failed: bad at 24x20x32 fp16, c[" in out
-    made = read(tmp_path / "b.json")
+    benchmarks = read(tmp_path / "b.json")
     speeds = [
         f"{x}-quick-{x}-{shape}" for x in ("fp16", "bf16") for shape in ("24x20x32", "8x16x64")
     ]
-    assert list(made) == [
+    assert list(benchmarks) == [
         *(f"test_speed[{name}]" for name in speeds),
         *("test_twice[quick-fp16-8x8x8]", "test_twice[slow-fp16-8x8x8]"),
     ]
-    one = made["test_speed[bf16-quick-bf16-8x16x64]"]
-    assert one["fullname"] == "test_it.py::test_speed[bf16-quick-bf16-8x16x64]"
-    assert one["group"] == "gemm"
-    assert [*one["stats"]["data"], one["stats"]["median"]] == pytest.approx([0.01] * 5)
-    info = one["extra_info"]
+    benchmark = benchmarks["test_speed[bf16-quick-bf16-8x16x64]"]
+    assert benchmark["fullname"] == "test_it.py::test_speed[bf16-quick-bf16-8x16x64]"
+    assert benchmark["group"] == "gemm"
+    assert [*benchmark["stats"]["data"], benchmark["stats"]["median"]] == pytest.approx([0.01] * 5)
+    info = benchmark["extra_info"]
     assert (info["device"], info["verdict"], info["how"]) == ("fake GPU", "faster", "CUDA graph")
     assert info["ratio"] == pytest.approx({"median": 2.0, "low": 2.0, "high": 2.0})
     assert info["floor"] == [1.0, 1.0]
@@ -218,18 +220,18 @@ def test_without_a_gpu_the_simulator_and_the_judgement_are_timed(tmp_path: Path)
     status, out = run(tmp_path, "--benchmark-json", "b.json")
     assert status == 1
     assert "Failed: matmul at 33x16x16 fp16, load of a at unmasked_row.py:" in out
-    made = read(tmp_path / "b.json")
-    assert list(made) == [
+    benchmarks = read(tmp_path / "b.json")
+    assert list(benchmarks) == [
         "test_speed[matmul-fp16-llama/qkv-64x96x64-simulate]",
         "test_speed[matmul-fp16-llama/qkv-64x96x64-judge]",
         "test_speed[matmul-fp16-1x64x64-simulate]",
         "test_speed[matmul-fp16-1x64x64-judge]",
     ]
-    for one in made.values():
-        assert one["extra_info"]["device"] == "simulator"
-        assert not {"ratio", "peer", "floor"} & one["extra_info"].keys()
-        assert one["stats"]["rounds"] == 5
-        assert one["stats"]["min"] > 1e-4  # a real clock, not a loaded one
+    for benchmark in benchmarks.values():
+        assert benchmark["extra_info"]["device"] == "simulator"
+        assert not {"ratio", "peer", "floor"} & benchmark["extra_info"].keys()
+        assert benchmark["stats"]["rounds"] == 5
+        assert benchmark["stats"]["min"] > 1e-4  # a real clock, not a loaded one
 
 
 def test_a_sample_clock_gives_each_call_its_sample() -> None:

@@ -25,9 +25,9 @@ def state(function, operands, spec, dtype="bf16", **contract) -> KernelUnderTest
     return KernelUnderTest(function.__name__, function, promised, operands=operands, spec=spec)
 
 
-def bench(*functions, stated, problem=PROBLEM, **more):
-    (fmt,) = stated.contract.formats
-    return run(*functions, stated=stated, problems=[problem], formats=(fmt,), **more)[0]
+def bench(*functions, kernel, problem=PROBLEM, **more):
+    (fmt,) = kernel.contract.formats
+    return run(*functions, kernel=kernel, problems=[problem], formats=(fmt,), **more)[0]
 
 
 def biased(a, b, bias, alpha):
@@ -43,12 +43,12 @@ def bias_of_the_first_tile(a, b, bias, alpha):
 
 
 def last_row_left_out(a, b, bias, alpha):
-    made = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype)
+    c = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype)
     if not hasattr(last_row_left_out, "kept"):
         last_row_left_out.kept = {}
-    made = last_row_left_out.kept.setdefault(a.data_ptr(), made)
-    made[:-1] = biased(a, b, bias, alpha)[:-1]
-    return made
+    c = last_row_left_out.kept.setdefault(a.data_ptr(), c)
+    c[:-1] = biased(a, b, bias, alpha)[:-1]
+    return c
 
 
 BIASED = state(
@@ -60,7 +60,7 @@ BIASED = state(
 
 @pytest.mark.lane("full")
 def test_a_right_kernel_is_timed_and_says_what_it_was_given():
-    rows = bench(biased, stated=BIASED)
+    rows = bench(biased, kernel=BIASED)
     assert [row.verdict for row in rows] == ["control", NOISE]
     row = rows[1]
     assert (row.kernel, row.peer) == ("biased", "torch.matmul")
@@ -73,15 +73,15 @@ def test_a_right_kernel_is_timed_and_says_what_it_was_given():
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("function", "place"),
+    ("function", "position"),
     [(bias_forgotten, "c[0, 0] of buffer 0: got"), (bias_of_the_first_tile, "c[128, ")],
 )
-def test_a_wrong_kernel_is_found_before_the_clock_and_told_in_one_line(function, place):
+def test_a_wrong_kernel_is_found_before_the_clock_and_told_in_one_line(function, position):
     device = FakeDevice()
-    rows = bench(function, biased, stated=BIASED, device=device)
+    rows = bench(function, biased, kernel=BIASED, device=device)
     wrong = next(row for row in rows if row.kernel == function.__name__)
     assert wrong.verdict == WRONG
-    assert wrong.wrong.startswith(f"{function.__name__} at 140x300x256 bf16, {place}")
+    assert wrong.wrong.startswith(f"{function.__name__} at 140x300x256 bf16, {position}")
     assert "allowed error" in wrong.wrong
     assert wrong.wrong.count("\n") == 0
     assert function.__name__ not in device.order
@@ -89,18 +89,18 @@ def test_a_wrong_kernel_is_found_before_the_clock_and_told_in_one_line(function,
 
 
 def test_an_element_that_is_left_out_is_found_wherever_it_is():
-    rows = bench(last_row_left_out, stated=BIASED)
+    rows = bench(last_row_left_out, kernel=BIASED)
     assert "c[139, 0] of buffer 0: got nothing, expected a result; 300 of" in rows[-1].wrong
 
 
 def bias_overwritten(a, b, bias, alpha):
-    made = biased(a, b, bias, alpha)
+    c = biased(a, b, bias, alpha)
     bias.zero_()
-    return made
+    return c
 
 
 def test_a_kernel_that_overwrites_an_operand_is_wrong_on_the_next_call():
-    rows = bench(bias_overwritten, stated=BIASED, peer="matmul")
+    rows = bench(bias_overwritten, kernel=BIASED, peer="matmul")
     assert (rows[-1].verdict, rows[-1].peer) == (WRONG, "torch.matmul")
 
 
@@ -108,7 +108,7 @@ def test_a_peer_of_the_users_own_is_given_the_operands_that_it_has_a_name_for():
     def peer(a, b, *, bias):
         return (0.5 * (a.float() @ b.float()) + bias.float()).to(a.dtype)
 
-    row = bench(biased, stated=BIASED, peer=peer)[-1]
+    row = bench(biased, kernel=BIASED, peer=peer)[-1]
     assert (row.peer, row.peer_differs, row.equal_bits) == ("their.peer", "", True)
 
 
@@ -126,14 +126,14 @@ def blocks_of_the_wrong_size(a, b, scale):
 
 @pytest.mark.lane("full")
 def test_scales_of_blocks_are_cut_with_their_columns():
-    stated = state(
+    kernel = state(
         scaled_by_blocks,
         {"scale": Operand("fp32", ("K // 64", "-(-N // 64)"))},
         lambda a, b, scale: (
             a @ (b * scale.repeat(64, 0)[: b.shape[0]].repeat(64, 1)[:, : b.shape[1]])
         ),
     )
-    rows = bench(scaled_by_blocks, blocks_of_the_wrong_size, stated=stated)
+    rows = bench(scaled_by_blocks, blocks_of_the_wrong_size, kernel=kernel)
     assert [row.verdict for row in rows[1:]] == [NOISE, WRONG]
 
 
@@ -165,7 +165,7 @@ PACKED = state(
 
 @pytest.mark.lane("full")
 def test_packed_weights_stand_in_the_place_of_b():
-    rows = bench(unpack, unpack_in_the_other_order, stated=PACKED)
+    rows = bench(unpack, unpack_in_the_other_order, kernel=PACKED)
     assert [row.verdict for row in rows[1:]] == [NOISE, WRONG]
     assert rows[1].set_bytes == 2 * 140 * 256 + 4 * 32 * 300 + 2 * 4 * 300 + 2 * 140 * 300
     assert rows[1].peer == "torch.matmul"
@@ -177,8 +177,8 @@ def into(a, b, c):
 
 @pytest.mark.lane("full")
 def test_memory_that_is_written_is_the_result():
-    stated = state(into, {"c": Operand("bf16", ("M", "N"), use="written")}, None)
-    rows = bench(into, stated=stated)
+    kernel = state(into, {"c": Operand("bf16", ("M", "N"), use="written")}, None)
+    rows = bench(into, kernel=kernel)
     assert (rows[1].verdict, rows[1].equal_bits) == (NOISE, True)
 
 
@@ -222,7 +222,7 @@ def test_what_cannot_be_made_or_evaluated_is_refused_in_one_line(operands, spec,
         return named["out"].zero_() if "out" in named else (a @ b)
 
     with pytest.raises((TargetError, ValueError), match=message) as caught:
-        bench(any_of_them, stated=state(any_of_them, operands, spec))
+        bench(any_of_them, kernel=state(any_of_them, operands, spec))
     assert "\n" not in str(caught.value)
 
 
@@ -272,26 +272,28 @@ def test_no_axis_is_cut_where_the_formula_does_not_admit_it(
     function, operands, spec, heights, widths
 ):
     kernel = state(print, operands, spec)
-    stated = Stated(kernel, Problem(300, 300, 128), FORMATS["bf16"])
-    sets = [stated.make("cpu") for _ in range(2)]
+    workload = Stated(kernel, Problem(300, 300, 128), FORMATS["bf16"])
+    sets = [workload.make("cpu") for _ in range(2)]
     for seed, buffers in enumerate(sets):
-        stated.fill(buffers, seed)
-    samples = sample(stated, sets, "sm_90", lambda: None)
+        workload.fill(buffers, seed)
+    samples = sample(workload, sets, "sm_90", lambda: None)
     for axis, lengths in (("M", heights), ("N", widths)):
-        assert {one.block[axis][1] - one.block[axis][0] for one in samples} == lengths
-    for one in samples:
-        buffers = sets[one.number]
-        assert one.judge(function(buffers.a, buffers.b, **buffers.named)) == ""
+        assert {
+            block_sample.block[axis][1] - block_sample.block[axis][0] for block_sample in samples
+        } == lengths
+    for block_sample in samples:
+        buffers = sets[block_sample.number]
+        assert block_sample.judge(function(buffers.a, buffers.b, **buffers.named)) == ""
 
 
 def test_data_of_a_function_are_drawn_anew_for_each_set():
     bias = Operand("bf16", "N", lambda rng, shape, N: rng.integers(0, 9, N))
     kernel = state(print, {"bias": bias}, lambda a, b, bias: a @ b + bias)
-    stated = Stated(kernel, PROBLEM, FORMATS["bf16"])
-    made = [stated.make("cpu") for _ in range(3)]
-    for seed, buffers in zip((0, 0, 1), made, strict=True):
-        stated.fill(buffers, seed)
-    first, again, other = (x.named["bias"] for x in made)
+    workload = Stated(kernel, PROBLEM, FORMATS["bf16"])
+    sets = [workload.make("cpu") for _ in range(3)]
+    for seed, buffers in zip((0, 0, 1), sets, strict=True):
+        workload.fill(buffers, seed)
+    first, again, other = (x.named["bias"] for x in sets)
     assert torch.equal(first, first.round())
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -303,9 +305,9 @@ def test_integers_are_drawn_from_their_range():
         {"ids": Operand("int32", "N", (-1, 3)), "w": Operand("int32", (64, "N"))},
         lambda a, b, ids, w: a @ b,
     )
-    stated = Stated(kernel, PROBLEM, FORMATS["bf16"])
-    buffers = stated.make("cpu")
-    stated.fill(buffers, 0)
+    workload = Stated(kernel, PROBLEM, FORMATS["bf16"])
+    buffers = workload.make("cpu")
+    workload.fill(buffers, 0)
     assert set(buffers.named["ids"].tolist()) == {-1, 0, 1, 2, 3}
     assert buffers.named["w"].min() < -(2**30) < 2**30 < buffers.named["w"].max()
 

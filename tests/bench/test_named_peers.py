@@ -30,17 +30,17 @@ def call(name, operands, fmt="bf16", out=None, problem=SMALL):
     kernel = KernelUnderTest(
         "k", print, Contract(formats=(fmt,)), operands=operands, spec=lambda a, b: a @ b
     )
-    stated = Stated(kernel, problem, FORMATS[fmt])
+    workload = Stated(kernel, problem, FORMATS[fmt])
     out = FORMATS[out or fmt]
-    buffers = stated.make("cpu")
-    stated.fill(buffers, 0)
-    peer = make_peer(name, stated, out)
+    buffers = workload.make("cpu")
+    workload.fill(buffers, 0)
+    peer = make_peer(name, workload, out)
     leg = make_leg(peer, [buffers], problem.shapes[2], out, "here", Eager())
-    stated.fill(buffers, 1)
+    workload.fill(buffers, 1)
     leg.refresh()
     leg.run(EAGER)()
-    (made,) = leg.results(EAGER)
-    return peer, buffers, made
+    (c,) = leg.results(EAGER)
+    return peer, buffers, c
 
 
 class Eager:
@@ -57,11 +57,11 @@ def exact(x):
     return x.float().double() if x.is_floating_point() else x.double()
 
 
-def differs(made, spec, **tensors) -> float:
+def differs(result, spec, **tensors) -> float:
     """The share of elements that are not what a formula gives, within the bound that it has."""
     given = {name: (to_storage(x), FORMAT_OF[x.dtype]) for name, x in tensors.items()}
     (c,) = evaluate(spec, given, Rules())
-    wrong, bound = judge_stored(to_storage(made), c, FORMATS[FORMAT_OF[made.dtype]])
+    wrong, bound = judge_stored(to_storage(result), c, FORMATS[FORMAT_OF[result.dtype]])
     assert np.isfinite(bound).all()
     return wrong.mean()
 
@@ -76,20 +76,20 @@ def multiply(a, b):
 
 def test_matmul_and_bmm_multiply():
     for name, problem in (("matmul", Problem(24, 16, 64)), ("bmm", Problem(24, 16, 64, 3))):
-        peer, x, made = call(name, {}, problem=problem)
+        peer, x, c = call(name, {}, problem=problem)
         assert (peer.name, peer.takes_out) == (f"torch.{name}", True)
-        assert differs(made, multiply, **x.tensors) == 0
+        assert differs(c, multiply, **x.tensors) == 0
 
 
 def test_a_product_beside_weights_of_another_format_has_them_in_as():
-    _, x, made = call("matmul", {"b": Operand("int8", ("K", "N"), (-8, 7))})
+    _, x, c = call("matmul", {"b": Operand("int8", ("K", "N"), (-8, 7))})
     assert x.b.dtype == torch.int8
-    assert differs(made, multiply, a=x.a, b=x.b.bfloat16()) == 0
-    _, x, made = call("matmul", {"b": Operand("int8", ("N", "K"), (-8, 7))})
-    assert differs(made, multiply, a=x.a, b=x.b.T.bfloat16()) == 0
-    _, x, made = call("matmul", {"b": Operand("int32", ("K // 8", "N"))})
-    assert made.shape == (48, 32)
-    assert made.isfinite().all()
+    assert differs(c, multiply, a=x.a, b=x.b.bfloat16()) == 0
+    _, x, c = call("matmul", {"b": Operand("int8", ("N", "K"), (-8, 7))})
+    assert differs(c, multiply, a=x.a, b=x.b.T.bfloat16()) == 0
+    _, x, c = call("matmul", {"b": Operand("int32", ("K // 8", "N"))})
+    assert c.shape == (48, 32)
+    assert c.isfinite().all()
 
 
 def test_int_mm_has_b_in_column_major_memory(monkeypatch):
@@ -101,13 +101,13 @@ def test_int_mm_has_b_in_column_major_memory(monkeypatch):
         return real(a, b)
 
     monkeypatch.setattr(torch, "_int_mm", int_mm)
-    _, x, made = call("int_mm", {}, fmt="int8", out="int32")
-    assert torch.equal(made.double(), exact(x.a) @ exact(x.b))
+    _, x, c = call("int_mm", {}, fmt="int8", out="int32")
+    assert torch.equal(c.double(), exact(x.a) @ exact(x.b))
     assert set(strides) == {(1, 128)}
 
 
 @pytest.mark.parametrize(
-    ("operands", "said"),
+    ("operands", "label"),
     [
         ({}, "torch._scaled_mm"),
         (TENSORS, "torch._scaled_mm (scaled)"),
@@ -119,28 +119,28 @@ def test_int_mm_has_b_in_column_major_memory(monkeypatch):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("fast", [False, True])
-def test_scaled_mm_has_the_scales_of_the_kernel(operands, said, fast, monkeypatch):
+def test_scaled_mm_has_the_scales_of_the_kernel(operands, label, fast, monkeypatch):
     asked = []
 
     def scaled(a, b, *, scale_a, scale_b, out_dtype, use_fast_accum, bias=None):
         asked.append((use_fast_accum, b.stride(), scale_a.shape, scale_b.shape))
-        made = (exact(a) @ exact(b)) * scale_a.double() * scale_b.double()
-        return (made if bias is None else made + bias.double()).to(out_dtype)
+        c = (exact(a) @ exact(b)) * scale_a.double() * scale_b.double()
+        return (c if bias is None else c + bias.double()).to(out_dtype)
 
     monkeypatch.setattr(torch, "_scaled_mm", scaled)
     name = "scaled_mm_fast" if fast else "scaled_mm"
-    peer, x, made = call(name, operands, fmt="fp8e4m3", out="bf16")
+    peer, x, c = call(name, operands, fmt="fp8e4m3", out="bf16")
     if fast:
-        said = f"{said[:-1]}, fast)" if said.endswith(")") else f"{said} (fast)"
-    assert peer.name == said
+        label = f"{label[:-1]}, fast)" if label.endswith(")") else f"{label} (fast)"
+    assert peer.name == label
     expected = exact(x.a) @ exact(x.b)
-    if "scaled" in said.partition(" ")[2]:
+    if "scaled" in label.partition(" ")[2]:
         scale_a, scale_b = (exact(x.named[n]) for n in ("scale_a", "scale_b"))
         expected = expected * scale_a * scale_b  # in the order of the fake
-    if "bias" in said:
+    if "bias" in label:
         expected += exact(x.named["bias"].bfloat16())
-    assert torch.equal(made, expected.bfloat16())
-    shapes = ((48, 1), (1, 32)) if "rows" in said else ((), ())
+    assert torch.equal(c, expected.bfloat16())
+    shapes = ((48, 1), (1, 32)) if "rows" in label else ((), ())
     assert asked[-1] == (fast, (1, 128), *shapes)
 
 
@@ -157,10 +157,10 @@ def test_scaled_mm_has_the_scales_of_the_kernel(operands, said, fast, monkeypatc
     ],
 )
 def test_torchs_own_scaled_mm_gives_the_formula(operands, formula):
-    _, x, made = call("scaled_mm", operands, fmt="fp8e4m3", out="bf16")
-    assert differs(made, formula, **x.tensors) == 0
+    _, x, c = call("scaled_mm", operands, fmt="fp8e4m3", out="bf16")
+    assert differs(c, formula, **x.tensors) == 0
     halved = {**x.tensors, "a": (x.a.float() / 2).to(x.a.dtype)}
-    assert differs(made, formula, **halved) > 0.5
+    assert differs(c, formula, **halved) > 0.5
 
 
 def test_int4pack_mm_has_weights_of_its_own_in_the_kernels_groups(monkeypatch):
@@ -186,12 +186,12 @@ def test_int4pack_mm_has_weights_of_its_own_in_the_kernels_groups(monkeypatch):
         "group": OneOf(64, 128),
         "scales": Operand("fp16", ("K // group", "N")),
     }
-    peer, x, made = call("int4pack_mm", operands, fmt="fp16")
+    peer, x, c = call("int4pack_mm", operands, fmt="fp16")
     assert peer.name == "torch._weight_int4pack_mm"
     assert asked[0] == (torch.uint8, (32, 64), 8)
     dtype, group, w = asked[-1]
-    assert (dtype, group, made.dtype) == (torch.bfloat16, 64, torch.bfloat16)
-    assert torch.equal(made, (exact(x.a.bfloat16()) @ w.reshape(32, -1).double().T).bfloat16())
+    assert (dtype, group, c.dtype) == (torch.bfloat16, 64, torch.bfloat16)
+    assert torch.equal(c, (exact(x.a.bfloat16()) @ w.reshape(32, -1).double().T).bfloat16())
     del operands["group"]
     operands["scales"] = Operand("fp16", ("K // 32", "N"))
     call("int4pack_mm", operands)
@@ -200,19 +200,19 @@ def test_int4pack_mm_has_weights_of_its_own_in_the_kernels_groups(monkeypatch):
 
 def test_what_the_peer_prepared_follows_the_data_in_the_same_memory():
     kernel = KernelUnderTest("k", print, Contract(formats=("int8",)))
-    stated = Stated(kernel, Problem(32, 32, 32), FORMATS["int8"])
-    buffers = stated.make("cpu")
-    stated.fill(buffers, 0)
-    peer = make_peer(None, stated, FORMATS["int32"])
+    workload = Stated(kernel, Problem(32, 32, 32), FORMATS["int8"])
+    buffers = workload.make("cpu")
+    workload.fill(buffers, 0)
+    peer = make_peer(None, workload, FORMATS["int32"])
     leg = make_leg(peer, [buffers], (32, 32), FORMATS["int32"], "here", Eager())
     (own,) = leg.sets
     assert own.a is buffers.a  # no memory for what is given as it is
-    place = own.b.data_ptr()
-    stated.fill(buffers, 1)
+    address = own.b.data_ptr()
+    workload.fill(buffers, 1)
     assert not torch.equal(own.b, buffers.b)
     leg.refresh()
     assert torch.equal(leg.sets[0].b, buffers.b)
-    assert leg.sets[0].b.data_ptr() == place != buffers.b.data_ptr()
+    assert leg.sets[0].b.data_ptr() == address != buffers.b.data_ptr()
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ def test_what_this_torch_lacks_is_refused_in_one_line(monkeypatch):
 
 def test_the_help_and_the_refusal_name_every_peer():
     commands = next(a for a in parser()._actions if a.dest == "command").choices
-    told = next(a.help for a in commands["bench"]._actions if a.dest == "against")
-    assert all(f" {name} " in f" {told.replace(chr(58), ' ')} " for name in PEERS)
+    text = next(a.help for a in commands["bench"]._actions if a.dest == "against")
+    assert all(f" {name} " in f" {text.replace(chr(58), ' ')} " for name in PEERS)
     with pytest.raises(ValueError, match=f"^against: got 'mm', .* {' '.join(PEERS)}$"):
         require_known("against", "mm")
 
@@ -265,8 +265,8 @@ def no_compiler(monkeypatch):
     """torch.compile is asked for, and gives the function as it is."""
     asked = []
 
-    def compiled(function, **words):
-        asked.append(words)
+    def compiled(function, **options):
+        asked.append(options)
         return function
 
     monkeypatch.setattr(torch, "compile", compiled)
@@ -301,17 +301,17 @@ def write_formula(activation):
 def test_compile_has_the_activation_the_bias_and_the_residual(activation, no_compiler):
     name = f"compile_{activation}" if activation else "compile"
     for operands in (EPILOGUE, {"bias": EPILOGUE["bias"]}, {}):
-        peer, x, made = call(name, operands)
-        assert made.dtype == torch.bfloat16
+        peer, x, c = call(name, operands)
+        assert c.dtype == torch.bfloat16
         for other in ACTIVATIONS:
-            share = differs(made, write_formula(other), **x.tensors)
+            share = differs(c, write_formula(other), **x.tensors)
             assert (share == 0) == (other == activation), other
     assert peer.name == (f"torch.compile ({activation})" if activation else "torch.compile")
     assert no_compiler[0] == {"mode": "max-autotune-no-cudagraphs", "dynamic": False}
 
 
 @pytest.mark.parametrize(
-    ("name", "activation", "said"),
+    ("name", "activation", "label"),
     [
         ("addmm", "", "torch.addmm"),
         ("addmm_relu", "relu", "torch._addmm_activation (relu)"),
@@ -319,16 +319,16 @@ def test_compile_has_the_activation_the_bias_and_the_residual(activation, no_com
         ("addmm_gelu", "gelu", "torch._addmm_activation (gelu_tanh)"),
     ],
 )
-def test_addmm_has_the_bias_and_its_activation(name, activation, said):
-    peer, x, made = call(name, {"bias": Operand("bf16", "N")})
-    assert peer.name == said
+def test_addmm_has_the_bias_and_its_activation(name, activation, label):
+    peer, x, c = call(name, {"bias": Operand("bf16", "N")})
+    assert peer.name == label
     for other in ACTIVATIONS:
-        share = differs(made, write_formula(other), **x.tensors)
+        share = differs(c, write_formula(other), **x.tensors)
         assert (share == 0) == (other == activation), other
-    assert differs(made, write_formula(activation), a=x.a, b=x.b) > 0.5  # without the bias
+    assert differs(c, write_formula(activation), a=x.a, b=x.b) > 0.5  # without the bias
 
 
 def test_a_bias_in_another_format_is_converted():
-    _, x, made = call("addmm", {"bias": Operand("fp32", "N")})
+    _, x, c = call("addmm", {"bias": Operand("fp32", "N")})
     tensors = {**x.tensors, "bias": x.named["bias"].bfloat16()}
-    assert differs(made, write_formula(""), **tensors) == 0
+    assert differs(c, write_formula(""), **tensors) == 0

@@ -15,17 +15,17 @@ def test_the_interval_covers_the_median_in_about_95_of_100_runs() -> None:
     draw = np.random.default_rng(1)
     covered = 0
     for _ in range(200):
-        found = find_interval(list(1.1 + 0.02 * draw.standard_normal(20)))
-        covered += found.low <= 1.1 <= found.high
+        interval = find_interval(list(1.1 + 0.02 * draw.standard_normal(20)))
+        covered += interval.low <= 1.1 <= interval.high
     assert 180 <= covered <= 199
 
 
 def test_the_same_rounds_give_the_same_interval_around_their_median() -> None:
     ratios = [1.0, 1.2, 0.9, 1.1, 1.05]
-    found = find_interval(ratios)
-    assert found == find_interval(ratios)
-    assert found.median == 1.05
-    assert found.low < found.median < found.high
+    interval = find_interval(ratios)
+    assert interval == find_interval(ratios)
+    assert interval.median == 1.05
+    assert interval.low < interval.median < interval.high
     assert find_interval([1.25]) == Interval(1.25, 1.25, 1.25)
     with pytest.raises(ValueError, match="ratios: got none"):
         find_interval([])
@@ -92,9 +92,9 @@ def test_legs_run_abba_and_then_baab() -> None:
 
 
 def test_a_ratio_is_the_peers_time_over_ours() -> None:
-    found = Bench(lambda side, now: 0.03 if side == "theirs" else 0.02).time(3)
-    assert found.ratios == pytest.approx([1.5] * 3)
-    assert (found.ours, found.theirs) == ((0.02,) * 3, (0.03,) * 3)
+    timing = Bench(lambda side, now: 0.03 if side == "theirs" else 0.02).time(3)
+    assert timing.ratios == pytest.approx([1.5] * 3)
+    assert (timing.ours, timing.theirs) == ((0.02,) * 3, (0.03,) * 3)
 
 
 def test_a_drift_that_is_linear_in_time_cancels() -> None:
@@ -105,15 +105,15 @@ def test_a_drift_that_is_linear_in_time_cancels() -> None:
             self.now += 1
             return 1.0 + 0.1 * self.now
 
-    found = Stepped(None).time(4)
-    assert found.ratios == pytest.approx([1.0] * 4)
+    timing = Stepped(None).time(4)
+    assert timing.ratios == pytest.approx([1.0] * 4)
 
 
 def test_a_leg_lasts_long_enough_on_the_faster_side() -> None:
     bench = Bench(lambda side, now: 1e-3 if side == "theirs" else 4e-4)
-    found = bench.time(1)
-    assert found.repeats * 4e-4 >= LEG > (found.repeats - 1) * 4e-4
-    assert {repeats for _, repeats in bench.legs[2:]} == {found.repeats}
+    timing = bench.time(1)
+    assert timing.repeats * 4e-4 >= LEG > (timing.repeats - 1) * 4e-4
+    assert {repeats for _, repeats in bench.legs[2:]} == {timing.repeats}
 
 
 def test_both_run_in_turn_until_the_clocks_have_settled() -> None:

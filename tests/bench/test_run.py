@@ -104,7 +104,7 @@ def wrong_in_a_later_buffer(a, b, out=None, seen=[]):  # noqa: B006 - the buffer
 
 
 @pytest.mark.parametrize(
-    ("function", "place"),
+    ("function", "position"),
     [
         (one_wrong, "c[23, 19] of buffer 0: got "),
         (unwritten, "c[23, 0] of buffer 0: got nan, expected "),
@@ -112,12 +112,12 @@ def wrong_in_a_later_buffer(a, b, out=None, seen=[]):  # noqa: B006 - the buffer
         (wrong_in_a_later_buffer, "c[0, 0] of buffer "),  # which one, the allocator decides
     ],
 )
-def test_what_is_wrong_is_not_timed(function, place):
+def test_what_is_wrong_is_not_timed(function, position):
     device = FakeDevice()
     rows, _, _ = run(function, right, device=device)
     bad = next(row for row in rows if row.kernel == function.__name__)
     assert (bad.verdict, bad.ratio, bad.seconds, bad.samples) == (WRONG, None, None, ())
-    assert bad.wrong.startswith(f"{function.__name__} at some/thing 24x20x32 fp16, {place}")
+    assert bad.wrong.startswith(f"{function.__name__} at some/thing 24x20x32 fp16, {position}")
     assert ("\n" in bad.wrong, "elements wrong" in bad.wrong) == (False, True)
     assert function.__name__ not in device.order
     assert next(row for row in rows if row.kernel == "right").verdict == NOISE  # the others are
@@ -212,7 +212,7 @@ def test_fp8_is_compared_with_scaled_mm_in_the_kernels_own_format(monkeypatch):
 
 
 def test_a_format_that_torch_has_no_product_of_can_have_another_peer(monkeypatch):
-    def lacks(a, b, **words):
+    def lacks(a, b, **options):
         raise RuntimeError("Multiplication of two Float8_e5m2 matrices is not supported")
 
     monkeypatch.setattr(torch, "_scaled_mm", lacks)

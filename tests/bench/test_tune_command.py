@@ -21,8 +21,8 @@ FACTS = {"device": "a card", "triton": "3.6.0", "date": "2026-11-23"}
 def timed(kernel, speed, verdict="faster", M=64, batch=None, **more):
     sizes = {"M": M, "N": 128, "K": 256, "batch": batch}
     ratio = None if speed is None else Interval(speed, 0.9 * speed, 1.1 * speed)
-    words = {"format": "bf16", "out_format": "bf16", "shape": "", "ratio": ratio, **more}
-    return TimedRow(kernel=kernel, peer="torch", verdict=verdict, **sizes, **words)
+    fields = {"format": "bf16", "out_format": "bf16", "shape": "", "ratio": ratio, **more}
+    return TimedRow(kernel=kernel, peer="torch", verdict=verdict, **sizes, **fields)
 
 
 ROWS = (
@@ -91,14 +91,14 @@ def test_one_kernel_can_be_named(measured, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (["/no/such/folder/t.json"], "TABLE: got '/no/such/folder/t.json' (No such file or"),
         (["t.json", "--shapes", "big"], "gemmproof tune: --shapes: got 'big', expected MxNxK"),
         (["t.json", "--kernel", "mm"], "gemmproof tune: --kernel: got 'mm', expected one of: "),
     ],
 )
-def test_bad_usage_is_one_line(words, said, capsys, tmp_path, monkeypatch):
+def test_bad_usage_is_one_line(args, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert said in refuse(["tune", *words], capsys)
+    assert message in refuse(["tune", *args], capsys)
     assert not (tmp_path / "t.json").exists()

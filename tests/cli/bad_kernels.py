@@ -63,12 +63,12 @@ def with_ttir(change, a, b):
     """The product where the text of its TTIR is changed on its way to the simulator."""
     from gemmproof.reference.simulator import launch as launched_kernel
 
-    made = launched_kernel.make_ttir
-    launched_kernel.make_ttir = lambda *args: change(made(*args))
+    make_ttir = launched_kernel.make_ttir
+    launched_kernel.make_ttir = lambda *args: change(make_ttir(*args))
     try:
         return right(a, b)
     finally:
-        launched_kernel.make_ttir = made
+        launched_kernel.make_ttir = make_ttir
 
 
 def cut_short(a, b):

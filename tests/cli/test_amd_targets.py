@@ -48,15 +48,15 @@ def project(tmp_path, monkeypatch):
 
 
 def note(target):
-    words = "values are judged as IEEE ones, no bits are predicted"
-    return f"note: {target} has no model of its matrix cores: {words}"
+    reason = "values are judged as IEEE ones, no bits are predicted"
+    return f"note: {target} has no model of its matrix cores: {reason}"
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("target", UNMODELLED)
 def test_a_right_kernel_passes_with_a_note(target, capsys):
-    words = ["check", "gemmproof.kernels.matmul:matmul", "--max-examples", "4"]
-    assert main([*words, "--target", target]) == EXIT["pass"]
+    command = ["check", "gemmproof.kernels.matmul:matmul", "--max-examples", "4"]
+    assert main([*command, "--target", target]) == EXIT["pass"]
     out = capsys.readouterr().out.splitlines()
     assert out[-2].startswith("matmul: pass: all ")
     assert out[-1] == note(target)
@@ -67,16 +67,16 @@ def test_a_right_kernel_passes_with_a_note(target, capsys):
     ("target", "verdict"), [("gfx942", "fail"), ("gfx950", "fail"), ("sm_90", "pass")]
 )
 def test_what_is_wrong_on_amd_alone_is_found_there(project, target, verdict, capsys):
-    words = ["check", "two.py:twice_on_amd", "--max-examples", "4", "--target", target]
-    assert main(words) == EXIT[verdict]
+    command = ["check", "two.py:twice_on_amd", "--max-examples", "4", "--target", target]
+    assert main(command) == EXIT[verdict]
     out = capsys.readouterr().out
     assert (f"--target {target} --case" in out) == (verdict == "fail")
     assert (note(target) in out) == (verdict == "fail")
 
 
 def test_drift_is_refused_in_a_line(project, capsys):
-    said = refuse(["drift", "two.py:twice_on_amd", "--target", "gfx942"], capsys)
-    assert said == (
+    message = refuse(["drift", "two.py:twice_on_amd", "--target", "gfx942"], capsys)
+    assert message == (
         "gemmproof drift: --target: got gfx942, which has no model of its matrix cores, expected"
         " one of: sm_70 sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120 ieee\n"
     )

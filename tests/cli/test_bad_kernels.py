@@ -12,17 +12,17 @@ HERE = Path(__file__).parent
 SOURCE = (HERE / "bad_kernels.py").read_text().splitlines()
 
 
-def at(words):
+def at(fragment):
     """The place of the one line of the kernels that holds these words."""
-    (line,) = (i for i, text in enumerate(SOURCE, 1) if words in text)
+    (line,) = (i for i, text in enumerate(SOURCE, 1) if fragment in text)
     return f"bad_kernels.py:{line}"
 
 
-def run_check(name, capsys, monkeypatch, *words):
+def run_check(name, capsys, monkeypatch, *options):
     monkeypatch.chdir(HERE)
-    status = main(["check", f"bad_kernels.py:{name}", "--max-examples", "20", *words])
-    said = capsys.readouterr()
-    return status, said.out.splitlines(), said.err.splitlines()
+    status = main(["check", f"bad_kernels.py:{name}", "--max-examples", "20", *options])
+    captured = capsys.readouterr()
+    return status, captured.out.splitlines(), captured.err.splitlines()
 
 
 LAUNCH = at("# the launch")
@@ -67,13 +67,13 @@ def test_one_configuration_that_does_not_compile_is_named(capsys, monkeypatch):
 
 @pytest.mark.lane("full")
 def test_what_does_not_end_is_a_finding_within_the_time_limit(capsys, monkeypatch):
-    words = ("--max-examples", "1", "--time-limit", "1")
-    status, out, _ = run_check("endless", capsys, monkeypatch, *words)
+    options = ("--max-examples", "1", "--time-limit", "1")
+    status, out, _ = run_check("endless", capsys, monkeypatch, *options)
     assert status == EXIT["fail"]
     assert out[0].startswith(f"endless does not {ENDS}")
-    said = "a loop without end: after 1 s of counted work it touched no element that it had not"
+    reason = "a loop without end: after 1 s of counted work it touched no element that it had not"
     assert out[1] == (
-        f"  the call, at {at('while i > 0')}: got body: {said} touched before, expected a result"
+        f"  the call, at {at('while i > 0')}: got body: {reason} touched before, expected a result"
     )
     assert out[2] == "  smallest case: M=1 N=1 K=1 fp16, a row, b row"
 
@@ -83,10 +83,10 @@ def test_what_is_only_slow_is_incomplete(capsys, monkeypatch):
     """A grid of 10^9 programs is legal: a GPU runs it in seconds."""
     status, out, _ = run_check("many", capsys, monkeypatch, "--time-limit", "1")
     assert status == EXIT["incomplete"]
-    said = out[-1]
-    assert said.startswith("many: incomplete: 0 properties judged")
-    assert "not judged: M=1 N=1 K=1 fp16, a row, b row, nor 2 cases more: " in said
-    assert " was still advancing after 1 s of counted work" in said
+    line = out[-1]
+    assert line.startswith("many: incomplete: 0 properties judged")
+    assert "not judged: M=1 N=1 K=1 fp16, a row, b row, nor 2 cases more: " in line
+    assert " was still advancing after 1 s of counted work" in line
 
 
 LACKS, UNKNOWN = "this line needs what this machine lacks: ", "is not known to the fake device"
@@ -110,14 +110,14 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "words"), ERRORS)
+@pytest.mark.parametrize(("name", "expected"), ERRORS)
 def test_what_is_not_known_or_cannot_be_read_is_an_error_in_one_line(
-    name, words, capsys, monkeypatch
+    name, expected, capsys, monkeypatch
 ):
     monkeypatch.chdir(HERE)
-    said = refuse(["check", f"bad_kernels.py:{name}", "--max-examples", "20"], capsys)
-    assert said.startswith(f"{PLACE}bad_kernels.py:") or name in ("cut_short", "garbled")
-    assert words in said
+    message = refuse(["check", f"bad_kernels.py:{name}", "--max-examples", "20"], capsys)
+    assert message.startswith(f"{PLACE}bad_kernels.py:") or name in ("cut_short", "garbled")
+    assert expected in message
 
 
 @pytest.mark.lane("full")

@@ -62,9 +62,9 @@ def test_a_death_reads_like_any_finding_and_its_line_can_be_pasted(project, capf
     failed, other = ElementTree.parse("report.xml").iter("testcase")
     assert reproduce in failed.find("failure").text
     assert other.find("failure") is None
-    words = shlex.split(reproduce)
-    assert words[:5] == ["gemmproof", "check", "my_kernels.py:leaves", "--layouts", "any"]
-    assert main(words[1:]) == EXIT["fail"]
+    args = shlex.split(reproduce)
+    assert args[:5] == ["gemmproof", "check", "my_kernels.py:leaves", "--layouts", "any"]
+    assert main(args[1:]) == EXIT["fail"]
     # What a single case prints is shown, and cannot move the cursor.
     shown = capfd.readouterr().out
     assert "the last output of the worker:" in shown
@@ -122,13 +122,13 @@ def finding(i: int, **changes: str) -> Finding:
 
 def test_a_report_fits_a_screen():
     held = PropertyResult("stays_in_bounds", "every lane is in", "fail", 40)
-    found = tuple(finding(i) for i in range(30))
+    findings = tuple(finding(i) for i in range(30))
     followers = tuple(finding(i, cause="stays_in_bounds") for i in range(30))
-    report = Report(SCHEMA, "f.py:matmul", "fail", (held,), found + followers, 1.0, {})
-    said = [text for text, _ in lines(report, lambda case: "again")]
-    assert len(said) < 40
-    assert said[0] == "matmul does not stay in bounds: every lane is in"
-    assert "and 26 more findings: --json has all" in said
+    report = Report(SCHEMA, "f.py:matmul", "fail", (held,), findings + followers, 1.0, {})
+    texts = [text for text, _ in lines(report, lambda case: "again")]
+    assert len(texts) < 40
+    assert texts[0] == "matmul does not stay in bounds: every lane is in"
+    assert "and 26 more findings: --json has all" in texts
 
 
 def test_the_table_breaks_into_blocks_that_fit():

@@ -34,10 +34,10 @@ def test_it_prints_the_words_for_a_conftest_and_what_stops_further(capsys):
     formats = '("fp16", "bf16", "tf32", "fp8e4m3", "fp8e5m2")'
     assert first == f'Contract(formats={formats}, M="0..", N="0..", K="0..")'
     assert rest[0] == "limits, beyond what was promised:"
-    told = {line.split("  ")[1]: line for line in rest[1:]}
-    assert "must be contiguous" in told["any strides"]
-    assert told["any strides"].endswith("--layouts any")
-    assert "fp32" in told  # more cases than one show that tf32 is not fp32
+    limits = {line.split("  ")[1]: line for line in rest[1:]}
+    assert "must be contiguous" in limits["any strides"]
+    assert limits["any strides"].endswith("--layouts any")
+    assert "fp32" in limits  # more cases than one show that tf32 is not fp32
 
 
 def test_a_kernel_that_breaks_the_stated_contract_is_a_finding(capsys):
@@ -60,15 +60,15 @@ def test_a_kernel_that_breaks_the_stated_contract_is_a_finding(capsys):
     ],
 )
 def test_it_starts_from_what_is_stated(target, sizes, examples, texts, capsys):
-    words = ["contract", target, "--sizes", sizes, "--max-examples", examples]
-    assert main(words) == EXIT["pass"]
+    args = ["contract", target, "--sizes", sizes, "--max-examples", examples]
+    assert main(args) == EXIT["pass"]
     out = capsys.readouterr().out
     assert texts[0] in out.splitlines()[0]
     assert [text for text in texts if text not in out] == []
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (["no_such.py:f"], "target: got 'no_such.py' (no such file)"),
         (["right.py:matmul", "--sizes", "L=3"], "argument --sizes: got 'L=3', expected such as M="),
@@ -76,8 +76,8 @@ def test_it_starts_from_what_is_stated(target, sizes, examples, texts, capsys):
         (["right.py:matmul", "--where", "K +"], "contract where: got 'K +', expected a condition"),
     ],
 )
-def test_bad_usage_is_one_line(words, said, capsys):
-    assert said in refuse(["contract", *words], capsys)
+def test_bad_usage_is_one_line(args, message, capsys):
+    assert message in refuse(["contract", *args], capsys)
 
 
 def test_a_death_beyond_the_contract_is_a_limit(tmp_path, monkeypatch, capsys):
@@ -91,8 +91,8 @@ def test_a_death_beyond_the_contract_is_a_limit(tmp_path, monkeypatch, capsys):
         "    return right.matmul(a, b)\n"
     )
     monkeypatch.chdir(tmp_path)
-    words = ["check", "dies.py:matmul", "--max-examples", "3", "--json", "report.json"]
-    assert main(words) == EXIT["pass"]
+    args = ["check", "dies.py:matmul", "--max-examples", "3", "--json", "report.json"]
+    assert main(args) == EXIT["pass"]
     assert "any strides  dies.py:6: got a process that died of SIGABRT" in capsys.readouterr().out
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["verdict"], report["findings"]) == ("pass", [])
@@ -126,8 +126,8 @@ class Kernels:
         verdict = "fail" if fails else "pass"
         results = (PropertyResult("exact_on_integers", "", verdict, 10, 0.5),)
         limits = tuple(beyond) * (request.limits and not fails)
-        found = (finding,) * fails
-        return Report(SCHEMA, "k", verdict, results, found, 1.0, {}, limits=limits), None
+        findings = (finding,) * fails
+        return Report(SCHEMA, "k", verdict, results, findings, 1.0, {}, limits=limits), None
 
 
 def widest(kernels, monkeypatch, jobs=1):

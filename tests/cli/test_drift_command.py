@@ -31,14 +31,14 @@ def reports() -> dict[str, Report]:
     }
 
 
-def run_with(report: Report | None, monkeypatch, *words: str, gpu=None, **events) -> int:
+def run_with(report: Report | None, monkeypatch, *args: str, gpu=None, **events) -> int:
     """The command's exit code where its worker left this report, or these events."""
     outcome = WorkerExit()
     outcome.events = {"device": {"gpu": gpu}, **events}
     if report:
         outcome.events["report"] = {"report": json.loads(report.to_json())}
     monkeypatch.setattr(command, "watch", lambda *_: outcome)
-    options = parser().parse_args(["drift", "tests/support/drift_kernels.py:passed", *words])
+    options = parser().parse_args(["drift", "tests/support/drift_kernels.py:passed", *args])
     return command.run(options)
 
 
@@ -68,13 +68,13 @@ def test_a_report_without_room_is_incomplete_and_the_answer_is_printed(
 def test_the_output_says_what_was_found(reports, monkeypatch, capsys, tmp_path: Path) -> None:
     path = tmp_path / "drift.json"
     assert run_with(reports["good"], monkeypatch, "--json", str(path)) == 0
-    said = capsys.readouterr().out
-    assert "accumulator  fp32 tensor core F=25 L=16" in said
-    assert "passed, fp16 on sm_90: pass: accumulates in fp32" in said
+    out = capsys.readouterr().out
+    assert "accumulator  fp32 tensor core F=25 L=16" in out
+    assert "passed, fp16 on sm_90: pass: accumulates in fp32" in out
     assert json.loads(path.read_text())["verdict"] == "pass"
     assert run_with(reports["bad"], monkeypatch) == 1
-    said = capsys.readouterr().out
-    assert "the sum over k: got 10 bits (fp16), expected 23 bits (fp32)" in said
+    out = capsys.readouterr().out
+    assert "the sum over k: got 10 bits (fp16), expected 23 bits (fp32)" in out
 
 
 def test_without_a_gpu_a_launch_is_incomplete(reports, monkeypatch, capsys) -> None:
@@ -94,7 +94,7 @@ def test_a_dead_worker_is_a_finding_and_a_mistake_is_not(monkeypatch, capsys) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (["--dtype", "int8"], "--dtype: got 'int8', expected one of"),
         (["--target", "sm_99"], "--target: got 'sm_99', expected one of"),
@@ -106,10 +106,10 @@ def test_a_dead_worker_is_a_finding_and_a_mistake_is_not(monkeypatch, capsys) ->
     ],
     ids=lambda x: x[-1] if isinstance(x, list) else "",
 )
-def test_bad_usage_is_one_clear_line(words, message: str, capsys, tmp_path, monkeypatch) -> None:
+def test_bad_usage_is_one_clear_line(args, message: str, capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("k.py").write_text("def f(a, b): pass")
-    assert message in refuse(["drift", "k.py:f", *words], capsys)
+    assert message in refuse(["drift", "k.py:f", *args], capsys)
 
 
 def test_a_picture_without_matplotlib_is_refused_at_once(monkeypatch, capsys) -> None:

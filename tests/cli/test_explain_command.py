@@ -73,7 +73,7 @@ def test_it_prints_each_access_and_what_is_missing(monkeypatch, capsys, tmp_path
     monkeypatch.chdir(ROOT)
     report = tmp_path / "map.json"
     assert main(["explain", EXAMPLE, "--json", str(report)]) == 0
-    said = capsys.readouterr().out
+    out = capsys.readouterr().out
     for line in (
         "kernel kernel, grid (cdiv(M, 32), cdiv(N, 64)), every M, N, K",
         "no_k_mask.py:21:13  load a, a block of 32 x 32",
@@ -83,7 +83,7 @@ def test_it_prints_each_access_and_what_is_missing(monkeypatch, capsys, tmp_path
         "tl.load(b_ptrs, mask=(offs_n < N) & (offs_k[:, None] < K), other=0.0)",
         "proved: then every lane is within b, for every M, N, K",
     ):
-        assert line in said
+        assert line in out
     data = json.loads(report.read_text())
     again = AddressMap.from_dict(data)
     assert json.loads(json.dumps(again.to_dict())) == data
@@ -104,7 +104,7 @@ def test_one_line_alone(monkeypatch, capsys):
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (["no_such.py:f"], "no such file"),
         ([EXAMPLE, "--case", "{"], "case"),
@@ -120,15 +120,15 @@ def test_one_line_alone(monkeypatch, capsys):
         (["race/"], "target: got 'race/', expected path/to/file.py:function or package.module"),
     ],
 )
-def test_bad_usage_gets_one_line(words, said, monkeypatch, capsys):
+def test_bad_usage_gets_one_line(args, message, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    assert said in refuse(["explain", *words], capsys)
+    assert message in refuse(["explain", *args], capsys)
     assert not Path("x.svg").exists()
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("function", "status", "said"),
+    ("function", "status", "message"),
     [
         ("follows_data", 0, "not decided: "),
         ("reads_a_number", 3, "nothing could be followed: "),
@@ -136,11 +136,11 @@ def test_bad_usage_gets_one_line(words, said, monkeypatch, capsys):
         ("raises", 3, "nothing could be followed"),
     ],
 )
-def test_what_cannot_be_followed_is_said_in_a_line(function, status, said, tmp_path, capsys):
+def test_what_cannot_be_followed_is_said_in_a_line(function, status, message, tmp_path, capsys):
     (tmp_path / "unfollowed.py").write_text(UNFOLLOWED)
     assert main(["explain", f"{tmp_path / 'unfollowed.py'}:{function}"]) == status
     shown = capsys.readouterr()
-    assert said in shown.out + shown.err
+    assert message in shown.out + shown.err
     assert status == 0 or shown.err.count("\n") == 1
 
 
@@ -156,9 +156,9 @@ def test_the_pictures_of_the_docs_are_what_the_commands_draw(command, name, monk
     import shlex
 
     monkeypatch.chdir(ROOT)
-    words = shlex.split(command)[1:]
-    words[words.index(name)] = str(tmp_path / "drawn.svg")
-    assert main(words) == 0
+    args = shlex.split(command)[1:]
+    args[args.index(name)] = str(tmp_path / "drawn.svg")
+    assert main(args) == 0
     drawn, kept = (
         list(ElementTree.parse(path).getroot().itertext())
         for path in (tmp_path / "drawn.svg", ROOT / "docs/pictures" / name)
@@ -173,10 +173,10 @@ def test_a_word_of_a_report_is_explained(capsys, tmp_path):
     assert out.startswith("stays_in_bounds: every unmasked lane addresses an element")
     assert "\n  wrong  a = tl.load(a_ptrs, mask=offs_m < M, other=0.0)\n" in out
     assert err == ""
-    place = tmp_path / "page.json"
-    assert main(["explain", "race", "--json", str(place)]) == 0
+    path = tmp_path / "page.json"
+    assert main(["explain", "race", "--json", str(path)]) == 0
     assert capsys.readouterr().out.startswith("race, a fault: two programs store to one element")
-    assert json.loads(place.read_text())["properties"] == ["no_races"]
+    assert json.loads(path.read_text())["properties"] == ["no_races"]
 
 
 # -- a line that explain suggests, pasted into a copy of the kernel, makes `check` pass ------------
@@ -202,28 +202,30 @@ def load(path: Path, function: str) -> KernelUnderTest:
     ("path", "function"), first_of_each(BROKEN), ids=[name for _, name in BROKEN]
 )
 def test_a_pasted_line_mends_the_kernel(path, function, tmp_path):
-    found = explain(load(path, function))
+    explanation = explain(load(path, function))
     lines = path.read_text().splitlines(keepends=True)
-    fixes = {x.line: x.fix for kernel in found.kernels for x in kernel.accesses if x.fix}
+    fixes = {x.line: x.fix for kernel in explanation.kernels for x in kernel.accesses if x.fix}
     assert fixes
     for number, fix in fixes.items():
         assert fix.proved
         old = lines[number - 1]
         begin = min(old.index(word) for word in ("tl.load", "tl.store") if word in old)
         lines[number - 1] = f"{old[:begin]}{fix.call}\n"
-    mended = tmp_path / f"{path.stem}_{function}.py"
-    mended.write_text("".join(lines))
-    kernel = load(mended, function)
-    assert all(x.status == "proved" for one in explain(kernel).kernels for x in one.accesses)
+    fixed = tmp_path / f"{path.stem}_{function}.py"
+    fixed.write_text("".join(lines))
+    kernel = load(fixed, function)
+    assert all(
+        x.status == "proved" for explained in explain(kernel).kernels for x in explained.accesses
+    )
     assert check(kernel, max_examples=15, proof=False).verdict == "pass"
 
 
 def test_a_finding_says_what_is_missing():
     kernel = load(EXAMPLES / "no_k_mask.py", "matmul")
     report = check(kernel, max_examples=2, proof=True)
-    said = {f.where: f.message for f in report.findings if f.property == "stays_in_bounds"}
-    assert said["no_k_mask.py:21"].endswith("; missing: & (offs_k[None, :] < K)")
-    assert said["no_k_mask.py:22"].endswith("; missing: & (offs_k[:, None] < K)")
+    messages = {f.where: f.message for f in report.findings if f.property == "stays_in_bounds"}
+    assert messages["no_k_mask.py:21"].endswith("; missing: & (offs_k[None, :] < K)")
+    assert messages["no_k_mask.py:22"].endswith("; missing: & (offs_k[:, None] < K)")
     report = check(kernel, max_examples=2, proof=False)
     assert not any("; missing: " in f.message for f in report.findings)
 
@@ -233,8 +235,10 @@ def test_nothing_is_said_where_the_index_may_be_wrong():
     """Its mask tests rows against N: a condition more would leave rows out."""
     kernel = load(MUTANTS / "coverage.py", "store_mask_of_the_other_axis")
     report = check(kernel, max_examples=2, proof=True)
-    stray = [f for f in report.findings if f.property == "stays_in_bounds"]
-    assert stray
-    assert not any("; missing: " in f.message for f in stray)
-    (store,) = (x for one in explain(kernel).kernels for x in one.accesses if x.kind == "store")
+    violations = [f for f in report.findings if f.property == "stays_in_bounds"]
+    assert violations
+    assert not any("; missing: " in f.message for f in violations)
+    (store,) = (
+        x for explained in explain(kernel).kernels for x in explained.accesses if x.kind == "store"
+    )
     assert store.fix.besides == "row < N and column < M"

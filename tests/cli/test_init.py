@@ -143,8 +143,8 @@ def test_the_hook_finds_the_kernel_from_any_folder(project, command, launch, con
 
 def test_files_that_are_there_stay_without_force(project, capsys):
     Path("test_gemm.py").write_text("mine\n")
-    said = "test_gemm.py: got a file that is there, expected none, or --force"
-    assert refuse(["init", "wrappers.py:matmul"], capsys) == f"gemmproof init: {said}\n"
+    message = "test_gemm.py: got a file that is there, expected none, or --force"
+    assert refuse(["init", "wrappers.py:matmul"], capsys) == f"gemmproof init: {message}\n"
     assert Path("test_gemm.py").read_text() == "mine\n"
     assert not Path("conftest.py").exists()
     Path("conftest.py").write_text("theirs = 1\n")
@@ -177,7 +177,7 @@ def test_a_second_time_changes_nothing(project, capsys):
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("wrappers.py", "target: got 'wrappers.py', expected path/to/file.py:function or"),
         ("absent.py:f", "target: got 'absent.py' (no such file), expected a Python file"),
@@ -192,9 +192,9 @@ def test_a_second_time_changes_nothing(project, capsys):
         ("conftest.py:matmul --force", "target: got 'conftest.py', which init writes itself"),
     ],
 )
-def test_bad_input_is_one_line_and_writes_nothing(project, capsys, command, said):
+def test_bad_input_is_one_line_and_writes_nothing(project, capsys, command, message):
     if command.startswith("conftest"):
         Path("conftest.py").write_text(KERNELS)
     before = sorted(project.iterdir())
-    assert said in refuse(["init", *shlex.split(command)], capsys)
+    assert message in refuse(["init", *shlex.split(command)], capsys)
     assert [p for p in sorted(project.iterdir()) if p.name != "__pycache__"] == before

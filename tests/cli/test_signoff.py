@@ -31,9 +31,9 @@ def test_signoff_reports_the_gravest_verdict_and_how_to_reproduce_it(project, ca
     assert "signoff: fail (1 fail, 2 pass)" in out
     report = json.loads(Path("report.json").read_text())
     assert [k["verdict"] for k in report["kernels"]] == ["pass", "pass", "fail"]
-    words = shlex.split(report["kernels"][2]["findings"][0]["reproduce"])
-    assert words[:4] == ["gemmproof", "signoff", "--kernel", "leaves"]
-    assert main(words[1:]) == EXIT["fail"]
+    args = shlex.split(report["kernels"][2]["findings"][0]["reproduce"])
+    assert args[:4] == ["gemmproof", "signoff", "--kernel", "leaves"]
+    assert main(args[1:]) == EXIT["fail"]
     assert len(list(ElementTree.parse("report.xml").iter("testsuite"))) == 3
 
 
@@ -61,7 +61,7 @@ def test_signoff_imports_a_conftest_once_unless_it_starts_threads(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("1 / 0", "conftest.py:9: importing it raised ZeroDivisionError: division by zero"),
         ("import sys; sys.exit(0)", "conftest.py:9: importing it raised SystemExit: 0"),
@@ -69,6 +69,6 @@ def test_signoff_imports_a_conftest_once_unless_it_starts_threads(
         ("import os; os._exit(0)", "a process that ended itself with status 0"),
     ],
 )
-def test_a_conftest_that_cannot_be_imported_is_one_line(project, capsys, line, said):
+def test_a_conftest_that_cannot_be_imported_is_one_line(project, capsys, line, message):
     register("matmul", "star", more=COUNTS + line)
-    assert said in refuse(["signoff"], capsys)
+    assert message in refuse(["signoff"], capsys)

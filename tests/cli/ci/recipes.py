@@ -32,36 +32,36 @@ def _indent(line: str) -> int:
 def _read_block(lines: list[str], depth: int) -> tuple[Any, list[str]]:
     is_list = lines[0].lstrip().startswith("- ")
     items: list[Any] = []
-    words: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     while lines and _indent(lines[0]) == depth:
         line, *lines = lines
         if is_list:
             inner = depth + 2
             head = " " * inner + line[inner:]
             if re.match(r"[\w-]+:( |$)", line[inner:]):
-                one, lines = _read_block([head, *lines], inner)
+                item, lines = _read_block([head, *lines], inner)
             else:
-                one = _read_scalar(line[inner:])
-            items.append(one)
+                item = _read_scalar(line[inner:])
+            items.append(item)
             continue
         key, _, value = line.strip().partition(":")
         value = re.sub(r" #.*", "", value).strip()
         if value == "|":
-            taken = [x for x in lines if _indent(x) > depth]
-            taken = taken[: next((n for n, x in enumerate(lines) if _indent(x) <= depth), None)]
-            words[key] = "".join(f"{x.strip()}\n" for x in taken)
-            lines = lines[len(taken) :]
+            body = [x for x in lines if _indent(x) > depth]
+            body = body[: next((n for n, x in enumerate(lines) if _indent(x) <= depth), None)]
+            mapping[key] = "".join(f"{x.strip()}\n" for x in body)
+            lines = lines[len(body) :]
         elif value:
-            words[key] = _read_scalar(value)
+            mapping[key] = _read_scalar(value)
         else:
-            words[key], lines = _read_block(lines, _indent(lines[0]))
-    return (items if is_list else words), lines
+            mapping[key], lines = _read_block(lines, _indent(lines[0]))
+    return (items if is_list else mapping), lines
 
 
 def _read_scalar(text: str) -> Any:
     text = text.strip()
     if text.startswith("["):
-        return [_read_scalar(one) for one in text[1:-1].split(",")]
+        return [_read_scalar(item) for item in text[1:-1].split(",")]
     if text in ("true", "false"):
         return text == "true"
     quoted = re.fullmatch(r'"([^"]*)"', text)
@@ -109,15 +109,15 @@ class Runner:
         """The exit code of a job's last step that failed, its log, and the files it uploads."""
         code, log, uploaded = 0, "", []
         for step in job["steps"]:
-            stated = step.get("if", "")
-            if code and not stated.startswith("always()"):
+            condition = step.get("if", "")
+            if code and not condition.startswith("always()"):
                 continue
-            hashed = re.search(r"hashFiles\('(.*)'\) != ''", stated)
+            hashed = re.search(r"hashFiles\('(.*)'\) != ''", condition)
             if hashed and not (self.project / hashed[1]).exists():
                 continue
             if "run" in step:
-                failed, said = self.run(step["run"], **env)
-                code, log = failed or code, log + said
+                failed, output = self.run(step["run"], **env)
+                code, log = failed or code, log + output
             elif not re.match(r"actions/(checkout|setup-python)@", step["uses"]):
                 given = step["with"]
                 uploaded += (given.get("path") or given["sarif_file"]).split()

@@ -27,7 +27,7 @@ def finding(line=None, file="my_kernels.py", property="stays_in_bounds", **more)
 def report(*findings, target="my_kernels.py:matmul", verdict=None, note=None):
     """A report of these findings, or of what a verdict without any says."""
     verdict = verdict or ("fail" if findings else "pass")
-    failed = {found.property for found in findings}
+    failed = {item.property for item in findings}
     results = tuple(
         PropertyResult(name, claim, "fail" if name in failed else "pass", 5)
         for name, claim in CLAIMS.items()

@@ -42,9 +42,9 @@ def strays(contract=EXPECTS, launch=right, **options):
 def test_a_contract_states_them_with_reasons():
     assert EXPECTS.reasons == {BOUNDS: WHY}
     assert hash(EXPECTS) == hash(Contract(expected={BOUNDS: f"  {WHY.replace(' ', chr(10))}\t"}))
-    words = json.loads(json.dumps(EXPECTS.to_dict()))
-    assert words["expected"] == {BOUNDS: WHY}
-    assert Contract.from_dict(words) == EXPECTS
+    document = json.loads(json.dumps(EXPECTS.to_dict()))
+    assert document["expected"] == {BOUNDS: WHY}
+    assert Contract.from_dict(document) == EXPECTS
     scope = {"Contract": Contract}
     odd = Contract(expected={BOUNDS: 'it\'s "known"'})
     assert eval(f"Contract({write_contract(odd)})", scope) == odd
@@ -77,70 +77,70 @@ def test_what_follows_goes_with_its_cause():
 
 
 def test_a_failure_that_is_expected_changes_no_verdict():
-    told = strays(max_examples=20)
-    assert (told.verdict, told.findings) == ("pass", ())
-    assert {f.property for f in told.expected} == {BOUNDS}
-    result = next(p for p in told.properties if p.name == BOUNDS)
+    report = strays(max_examples=20)
+    assert (report.verdict, report.findings) == ("pass", ())
+    assert {f.property for f in report.expected} == {BOUNDS}
+    result = next(p for p in report.properties if p.name == BOUNDS)
     assert (result.status, result.reason) == ("expected", WHY)
     # it takes no cases from the search for others
     assert result.examples == 20
-    assert Report.from_json(told.to_json()) == told
-    said = [text for text, _ in lines(told, str)]
-    assert f"{BOUNDS} fails as expected: {WHY}" in said
-    assert said[-1].startswith("matmul: pass: ")
-    assert " held, 1 fails as expected (20 cases, " in said[-1]
+    assert Report.from_json(report.to_json()) == report
+    texts = [text for text, _ in lines(report, str)]
+    assert f"{BOUNDS} fails as expected: {WHY}" in texts
+    assert texts[-1].startswith("matmul: pass: ")
+    assert " held, 1 fails as expected (20 cases, " in texts[-1]
 
 
 def test_another_failure_is_a_finding_all_the_same():
-    told = strays(launch=lambda a, b: right(a, b) + (a.shape[0] > 2), max_examples=20)
-    assert (told.verdict, told.findings[0].property) == ("fail", "exact_on_integers")
-    assert {f.property for f in told.expected} == {BOUNDS}
+    report = strays(launch=lambda a, b: right(a, b) + (a.shape[0] > 2), max_examples=20)
+    assert (report.verdict, report.findings[0].property) == ("fail", "exact_on_integers")
+    assert {f.property for f in report.expected} == {BOUNDS}
 
 
 def test_what_holds_after_all_is_a_finding():
-    told = check_with(fake_run(), contract=EXPECTS)[0]
-    (found,) = told.findings
-    assert (told.verdict, found.property, found.fault) == ("fail", BOUNDS, UNEXPECTED)
-    assert found.message == f"all cases: got 100 cases that held, expected it to fail: {WHY}"
-    said = [text for text, _ in lines(told, str)]
-    assert said[0] == f"matmul keeps {BOUNDS}, which its contract expects to fail"
-    assert not any("smallest case" in text for text in said)
-    assert document(told, str)["findings"][0]["reproduce"] is None
+    report = check_with(fake_run(), contract=EXPECTS)[0]
+    (finding,) = report.findings
+    assert (report.verdict, finding.property, finding.fault) == ("fail", BOUNDS, UNEXPECTED)
+    assert finding.message == f"all cases: got 100 cases that held, expected it to fail: {WHY}"
+    texts = [text for text, _ in lines(report, str)]
+    assert texts[0] == f"matmul keeps {BOUNDS}, which its contract expects to fail"
+    assert not any("smallest case" in text for text in texts)
+    assert document(report, str)["findings"][0]["reproduce"] is None
 
 
 @pytest.mark.parametrize(
     ("options", "judged"),
     [
-        *((one, "1 case") for one in ({"case": CASE}, {"case": CASE, "max_examples": 1})),
+        *((options, "1 case") for options in ({"case": CASE}, {"case": CASE, "max_examples": 1})),
         ({"max_examples": 99}, "99 cases"),
     ],
 )
 def test_few_cases_show_no_pass(options, judged):
     """A failure that is rare may not be among them; it is said in how many it was not."""
-    told = check_with(fake_run(), contract=EXPECTS, **options)[0]
-    assert (told.verdict, told.findings) == ("pass", ())
-    said = [text for text, _ in lines(told, str)]
+    report = check_with(fake_run(), contract=EXPECTS, **options)[0]
+    assert (report.verdict, report.findings) == ("pass", ())
+    texts = [text for text, _ in lines(report, str)]
     held = f"held in the {judged} that it was judged in"
-    assert f"{BOUNDS}, expected to fail, {held}: {WHY}" in said
+    assert f"{BOUNDS}, expected to fail, {held}: {WHY}" in texts
 
 
 def judged(verdict, status, name=BOUNDS, hides=False, others=()):
     """What becomes of a report in which the property expected to fail has that status."""
-    made = report(verdict=verdict)
-    first, *rest = made.properties
+    before = report(verdict=verdict)
+    first, *rest = before.properties
     hidden = (finding(3, property="no_races"),) if hides else ()
     results = (replace(first, name=name, status=status), *others, *rest)
-    made = replace(made, properties=results, expected=hidden)
+    before = replace(before, properties=results, expected=hidden)
     contract = Contract(expected={name: WHY})
-    return describe_passes(made, KernelUnderTest("matmul", len, contract), [CASE], 100).verdict
+    return describe_passes(before, KernelUnderTest("matmul", len, contract), [CASE], 100).verdict
 
 
 def test_only_what_ran_to_its_end_passes_unexpectedly():
     assert judged("pass", "pass") == "fail"
     assert judged("pass", "not run") == "pass"
     assert judged("pass", "expected") == "pass"
-    for found in ("incomplete", "error", "fail"):
-        assert judged(found, "pass") == found
+    for verdict in ("incomplete", "error", "fail"):
+        assert judged(verdict, "pass") == verdict
     # what other failures hide was not compared in every case
     assert judged("pass", "pass", "symmetries") == "fail"
     assert judged("pass", "pass", "symmetries", hides=True) == "pass"
@@ -151,19 +151,19 @@ def test_only_what_ran_to_its_end_passes_unexpectedly():
 
 def test_what_fails_as_expected_is_not_launched():
     """It could damage the device's memory; what was asked for is not done."""
-    made = replace(report(), expected=(finding(3),))
-    told = launch_cases(None, made, [], SimpleNamespace(name="H200"), None)
-    assert told.verdict == "incomplete"
-    assert "nothing was launched on the H200" in told.note
+    before = replace(report(), expected=(finding(3),))
+    after = launch_cases(None, before, [], SimpleNamespace(name="H200"), None)
+    assert after.verdict == "incomplete"
+    assert "nothing was launched on the H200" in after.note
 
 
 def test_scanners_get_a_note_and_no_alert():
-    made = strays(max_examples=2)
-    run = make_document([made], list_placed([made], reproduce([made])))["runs"][0]
+    judged = strays(max_examples=2)
+    run = make_document([judged], list_placed([judged], reproduce([judged])))["runs"][0]
     assert run["results"] == []
-    (told,) = run["invocations"][0]["toolExecutionNotifications"]
-    assert (told["level"], told["associatedRule"]["id"]) == ("note", BOUNDS)
-    assert WHY in told["message"]["text"]
+    (notification,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert (notification["level"], notification["associatedRule"]["id"]) == ("note", BOUNDS)
+    assert WHY in notification["message"]["text"]
 
 
 CRASHES = """
@@ -181,11 +181,11 @@ def test_a_crash_that_is_expected_leaves_the_rest_unjudged(project, capsys):
     Path("conftest.py").write_text(CRASHES)
     command = ["signoff", "--max-examples", "5", "--json", "r.json", "--junit", "r.xml"]
     assert main(command) == EXIT["incomplete"]
-    told = json.loads(Path("r.json").read_text())["kernels"][0]
-    assert (told["verdict"], told["findings"]) == ("incomplete", [])
-    assert [f["fault"] for f in told["expected"]] == ["crash"]
-    assert told["note"].startswith("stopped after 4 cases: ")
-    skipped = [one.get("message") for one in ElementTree.parse("r.xml").iter("skipped")]
+    kernel = json.loads(Path("r.json").read_text())["kernels"][0]
+    assert (kernel["verdict"], kernel["findings"]) == ("incomplete", [])
+    assert [f["fault"] for f in kernel["expected"]] == ["crash"]
+    assert kernel["note"].startswith("stopped after 4 cases: ")
+    skipped = [element.get("message") for element in ElementTree.parse("r.xml").iter("skipped")]
     assert skipped == ["fails as expected: leaves at M=3"]
 
 
@@ -203,11 +203,11 @@ def test_no_smaller_crash_is_sought_where_one_is_expected(monkeypatch):
         worker.take(event)
     asked = []
     monkeypatch.setattr(assemble, "watch", lambda request, *more: asked.append(request) or worker)
-    told, _ = assemble.judge(Request(ask="check", name="matmul"), Limits())
+    report, _ = assemble.judge(Request(ask="check", name="matmul"), Limits())
     assert [request.ask for request in asked] == ["check"]
-    assert (told.verdict, told.findings) == ("fail", (other,))
-    assert [f.fault for f in told.expected] == ["crash"]
-    statuses = {p.name: (p.status, p.reason) for p in told.properties}
+    assert (report.verdict, report.findings) == ("fail", (other,))
+    assert [f.fault for f in report.expected] == ["crash"]
+    statuses = {p.name: (p.status, p.reason) for p in report.properties}
     assert statuses == {"runs_to_completion": ("expected", WHY), "within_bound": ("fail", None)}
 
 
@@ -219,18 +219,18 @@ def test_check_and_signoff_take_the_words(tmp_path, monkeypatch, capsys):
     assert main([*check, "--expect", f"{BOUNDS}={WHY}", "--json", "r.json"]) == EXIT["pass"]
     out = capsys.readouterr().out
     assert f"{BOUNDS} fails as expected: {WHY}" in out
-    told = json.loads(Path("r.json").read_text())
-    reasons = {p["name"]: p["reason"] for p in told["properties"] if p["reason"]}
+    report = json.loads(Path("r.json").read_text())
+    reasons = {p["name"]: p["reason"] for p in report["properties"] if p["reason"]}
     assert reasons.pop(BOUNDS) == WHY
     assert set(reasons.values()) == {f"follows from {BOUNDS}: {WHY}"}
     assert f"  and with it: {', '.join(reasons)}\n" in out
-    assert all("reproduce" in one for one in told["expected"])
-    for words, said in (
+    assert all("reproduce" in item for item in report["expected"])
+    for value, message in (
         ("stay_in_bounds=x", "did you mean 'stays_in_bounds'?\n"),
         (BOUNDS, f"--expect: got '{BOUNDS}', expected such as"),
         (f"{BOUNDS}=", "expected such as"),
     ):
-        assert said in refuse([*check, "--expect", words], capsys)
+        assert message in refuse([*check, "--expect", value], capsys)
     kernel = f"K('matmul', no_k_mask.matmul, Contract(expected={{{BOUNDS!r}: {WHY!r}}}))"
     Path("conftest.py").write_text(f"{HEAD}import no_k_mask\n    return [{kernel}]\n")
     assert main(["signoff", "--max-examples", "2"]) == EXIT["pass"]

@@ -28,10 +28,10 @@ def annotate(*reports):
 
 def read(line):
     """The name, properties and message of a workflow command, as GitHub's runner reads them."""
-    name, stated, message = ANNOTATION.fullmatch(line).groups()
+    name, fields, message = ANNOTATION.fullmatch(line).groups()
     for code, c in (("%0A", "\n"), ("%0D", "\r"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
         message = message if c in ":," else message.replace(code, c)
-    pairs = dict(pair.split("=", 1) for pair in stated.split(","))
+    pairs = dict(pair.split("=", 1) for pair in fields.split(","))
     for key, text in pairs.items():
         text = text.replace("%3A", ":").replace("%2C", ",")
         pairs[key] = text.replace("%0A", "\n").replace("%25", "%")
@@ -40,9 +40,9 @@ def read(line):
 
 def test_an_annotation_names_file_line_and_property():
     (line,) = annotate(report(finding(31)))
-    name, stated, message = read(line)
-    assert (name, stated["line"], stated["title"]) == ("error", "31", "matmul: stays_in_bounds")
-    assert stated["file"].endswith("my_kernels.py")
+    name, fields, message = read(line)
+    assert (name, fields["line"], fields["title"]) == ("error", "31", "matmul: stays_in_bounds")
+    assert fields["file"].endswith("my_kernels.py")
     assert message.splitlines()[0] == "load of a at my_kernels.py:31: rows 33..63 of a (M=33)"
     assert message.splitlines()[-1].startswith("reproduce: gemmproof check ")
 
@@ -51,10 +51,10 @@ def test_an_annotation_names_file_line_and_property():
 def test_whatever_is_written_it_is_one_command(odd):
     line = write_command("error", f"{odd}\nsecond", file=odd, title=odd)
     assert line.isprintable()
-    _, stated, message = read(line)
+    _, fields, message = read(line)
     escaped = odd.replace("\n", r"\n").replace("\r", r"\r").replace("\x1b", r"\x1b")
     escaped = escaped.replace("\udcff", r"\udcff")
-    assert stated == {"file": escaped, "title": escaped}
+    assert fields == {"file": escaped, "title": escaped}
     # lines of a message stay lines
     assert message.splitlines()[-1] == "second"
 
@@ -65,12 +65,15 @@ def test_the_gravest_come_first_and_the_rest_are_counted():
     second = report(finding(21), finding(22), target="other.py:bmm")
     broken = report(verdict="error", note="gone", target="third.py:f")
     slow = report(verdict="incomplete", note="too long", target="fourth.py:g")
-    told = annotate(slow, broken, first, second)
-    shown = [read(line) for line in told[:-1]]
-    numbers = [stated.get("line") for _, stated, _ in shown]
+    annotations = annotate(slow, broken, first, second)
+    shown = [read(line) for line in annotations[:-1]]
+    numbers = [fields.get("line") for _, fields, _ in shown]
     assert numbers == ["1", "21", "2", "22", "3", "4", "5", "6", "7", None]
     assert shown[-1][:2] == ("error", {"title": "gemmproof signoff: f: error"})
-    assert told[-1] == "not annotated: 1 beyond the 10 that GitHub shows, 1 that follow from others"
+    assert (
+        annotations[-1]
+        == "not annotated: 1 beyond the 10 that GitHub shows, 1 that follow from others"
+    )
     assert read(annotate(slow)[0])[0] == "warning"
     assert annotate(report()) == []
 
@@ -119,26 +122,26 @@ def test_a_summary_that_cannot_be_written_is_one_line(project, capsys, monkeypat
     assert main(command) == EXIT["incomplete"]
     captured = capsys.readouterr()
     assert captured.out.splitlines()[-1].startswith("matmul: pass")
-    said = r"got 'no/such\\nfolder' (No such file or directory), expected a file to append to"
-    assert captured.err == f"gemmproof check: GITHUB_STEP_SUMMARY: {said}\n"
+    message = r"got 'no/such\\nfolder' (No such file or directory), expected a file to append to"
+    assert captured.err == f"gemmproof check: GITHUB_STEP_SUMMARY: {message}\n"
 
 
 def test_a_summary_is_appended_and_stays_below_a_mebibyte(tmp_path, monkeypatch):
-    place = tmp_path / "summary.md"
+    path = tmp_path / "summary.md"
     before = "of another step\n" * 1000
-    place.write_text(before)
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place))
+    path.write_text(before)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
     many = [report(finding(n, message="x" * 3000), target=f"k.py:f{n}") for n in range(500)]
-    assert append_summary("signoff", "fail", many, reproduce(many)) == (str(place), "")
-    text = place.read_text()
+    assert append_summary("signoff", "fail", many, reproduce(many)) == (str(path), "")
+    text = path.read_text()
     assert text.startswith(before)
     assert (1 << 20) - 8000 < len(text.encode()) <= 1 << 20
     assert re.search(r"\nCut: \d+ of 1002 parts have no room in 1 MiB\.\n$", text)
     assert text.count("```") % 2 == 0
-    place.write_text("x" * (1 << 20))
+    path.write_text("x" * (1 << 20))
     why = "it has no room left in 1 MiB"
-    assert append_summary("signoff", "fail", many, reproduce(many)) == (str(place), why)
-    assert place.stat().st_size == 1 << 20
+    assert append_summary("signoff", "fail", many, reproduce(many)) == (str(path), why)
+    assert path.stat().st_size == 1 << 20
 
 
 def test_pieces_fit_whole():
@@ -148,11 +151,11 @@ def test_pieces_fit_whole():
 
 
 def test_nothing_that_a_kernel_is_called_is_markdown(tmp_path, monkeypatch):
-    place = tmp_path / "summary.md"
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place))
-    one = report(finding(3, message="```\n<script>"), target="k.py:`f|g`<b>*[x](y)")
-    append_summary("check", "fail", [one], reproduce([one]))
-    page = place.read_text()
+    path = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    judged = report(finding(3, message="```\n<script>"), target="k.py:`f|g`<b>*[x](y)")
+    append_summary("check", "fail", [judged], reproduce([judged]))
+    page = path.read_text()
     row = next(line for line in page.splitlines() if line.startswith("| &#96;"))
     assert row.count("|") == 5
     outside = re.sub(r"````text\n.*?\n````\n", "", page, flags=re.DOTALL)
@@ -198,9 +201,9 @@ def test_a_refused_kernel_reaches_junit_sarif_annotations_and_the_summary(
     assert suite.get("name") == "baseline"
     assert [case.get("classname") for case in suite.iter("testcase")] == ["star", "matmul"]
     (run,) = json.loads(Path("r.sarif").read_text())["runs"]
-    told = run["invocations"][0]["toolExecutionNotifications"]
-    assert [one["level"] for one in told] == ["error", "error"]
-    assert gone in told[0]["message"]["text"]
+    notifications = run["invocations"][0]["toolExecutionNotifications"]
+    assert [notification["level"] for notification in notifications] == ["error", "error"]
+    assert gone in notifications[0]["message"]["text"]
     summary = Path("summary.md").read_text()
     assert "- **refused**: against the baseline" in summary
     assert main([*asked, "--accept", "kernel", "--accept", "promise"]) == EXIT["pass"]
@@ -215,7 +218,7 @@ def test_what_is_refused_fails_and_what_is_not_known_is_an_error(tmp_path):
     assert [case[0].tag for case in cases] == ["failure", "error", "error"]
     assert len({(case.get("name"), case.get("classname")) for case in cases}) == 3
     notes = make_document([held], [], LOST)["runs"][0]["invocations"][0]
-    levels = [one["level"] for one in notes["toolExecutionNotifications"]]
+    levels = [notification["level"] for notification in notes["toolExecutionNotifications"]]
     assert levels == ["error", "warning", "warning"]
 
 

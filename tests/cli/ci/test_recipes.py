@@ -78,11 +78,11 @@ def test_github(check_out, tmp_path, name, code):
     ElementTree.parse(runner.project / "signoff.xml")
     results = json.loads((runner.project / "signoff.sarif").read_text())["runs"][0]["results"]
     places = [result["locations"][0]["physicalLocation"] for result in results]
-    uris = {place["artifactLocation"]["uri"] for place in places}
+    uris = {location["artifactLocation"]["uri"] for location in places}
     assert uris == ({f"kernels/{name}.py"} if code else set())
-    found = [line for line in log.splitlines() if line.startswith("::error ")]
-    assert bool(found) == bool(code)
-    assert all(f"file=kernels/{name}.py,line=" in line for line in found)
+    errors = [line for line in log.splitlines() if line.startswith("::error ")]
+    assert bool(errors) == bool(code)
+    assert all(f"file=kernels/{name}.py,line=" in line for line in errors)
     assert summary.read_text().startswith(f"## gemmproof signoff: {report['verdict']}\n")
 
 
@@ -95,7 +95,7 @@ def test_gitlab(check_out):
     assert runner.installed == ["install torch --index-url of torch", "install ours"]
     kept = [*job["artifacts"]["paths"], *job["artifacts"]["reports"].values()]
     assert job["artifacts"]["when"] == "always"
-    assert all((runner.project / one).is_file() for one in kept)
+    assert all((runner.project / path).is_file() for path in kept)
     issues = json.loads((runner.project / job["artifacts"]["reports"]["codequality"]).read_text())
     paths = {issue["location"]["path"] for issue in issues}
     assert paths == {f"kernels/{WRONG}.py"}
@@ -111,8 +111,8 @@ def test_a_push(check_out, tmp_path, name, code):
     hook = RECIPES / "pre-push.sh"
     assert hook.read_text().splitlines()[-1] == f"exec {entry}"
 
-    def git(*words):
-        return runner.run(f"git {' '.join(words)}", GIT_CONFIG_GLOBAL="/dev/null")
+    def git(*args):
+        return runner.run(f"git {' '.join(args)}", GIT_CONFIG_GLOBAL="/dev/null")
 
     assert git("init", "-q", "-b", "main")[0] == 0
     shutil.copy(hook, runner.project / ".git" / "hooks" / "pre-push")

@@ -36,8 +36,8 @@ def write_sarif(*reports):
 
 
 def test_a_finding_is_a_result_of_its_rule(repository):
-    one = report(finding(3), finding(4, property="within_bound", cause="stays_in_bounds"))
-    document = make_document([one], place(one))
+    judged = report(finding(3), finding(4, property="within_bound", cause="stays_in_bounds"))
+    document = make_document([judged], place(judged))
     assert (document["version"], len(document["runs"])) == ("2.1.0", 1)
     run = document["runs"][0]
     driver = run["tool"]["driver"]
@@ -53,9 +53,9 @@ def test_a_finding_is_a_result_of_its_rule(repository):
         assert result["level"] == "error"
         assert set(result["partialFingerprints"]) == {"gemmproof/v1"}
     first = run["results"][0]
-    place_ = first["locations"][0]["physicalLocation"]
-    assert place_["artifactLocation"] == {"uri": "deep/my_kernels.py", "uriBaseId": "%SRCROOT%"}
-    assert place_["region"] == {"startLine": 3}
+    location = first["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"] == {"uri": "deep/my_kernels.py", "uriBaseId": "%SRCROOT%"}
+    assert location["region"] == {"startLine": 3}
     assert first["message"]["text"].startswith("matmul: load of a at my_kernels.py:3: rows 33..63")
     assert "reproduce: gemmproof check" in first["message"]["text"]
     assert run["invocations"] == [{"executionSuccessful": True, "toolExecutionNotifications": []}]
@@ -66,13 +66,16 @@ def test_what_has_no_line_is_a_notification():
     run = write_sarif(report(finding(), outside, finding(3)))
     assert len(run["results"]) == 1
     (invocation,) = run["invocations"]
-    told = invocation["toolExecutionNotifications"]
-    levels = [(one["level"], one["associatedRule"]["id"]) for one in told]
+    notifications = invocation["toolExecutionNotifications"]
+    levels = [
+        (notification["level"], notification["associatedRule"]["id"])
+        for notification in notifications
+    ]
     assert levels == [("error", "stays_in_bounds")] * 2
     unknown = report(verdict="incomplete", note="killed"), report(verdict="error", note="gone")
     (invocation,) = write_sarif(*unknown)["invocations"]
     assert not invocation["executionSuccessful"]
-    levels = [one["level"] for one in invocation["toolExecutionNotifications"]]
+    levels = [notification["level"] for notification in invocation["toolExecutionNotifications"]]
     assert levels == ["warning", "error"]
 
 
@@ -86,7 +89,7 @@ def test_code_quality_has_what_gitlab_requires():
 
 
 def fingerprints(*findings):
-    return [one.fingerprint for one in place(report(*findings))]
+    return [located.fingerprint for located in place(report(*findings))]
 
 
 def test_a_fingerprint_stays_where_lines_move_and_differs_elsewhere():
@@ -105,13 +108,13 @@ def test_a_fingerprint_stays_where_lines_move_and_differs_elsewhere():
 def test_a_file_s_name_may_be_anything(repository):
     name = os.fsdecode(b"k\xff\n %:.py")
     Path(name).write_text(SOURCE)
-    one = report(finding(3, file=name), target=f"{name}:matmul")
-    (result,) = write_sarif(one)["results"]
+    judged = report(finding(3, file=name), target=f"{name}:matmul")
+    (result,) = write_sarif(judged)["results"]
     uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert uri.isascii()
     assert uri.isprintable()
     assert unquote_to_bytes(uri) == b"deep/k\xff\n %:.py"
-    text = json.dumps([result, make_issues(place(one))])
+    text = json.dumps([result, make_issues(place(judged))])
     text.encode()
     assert json.loads(text)[1][0]["location"]["path"] == r"deep/k\udcff\n %:.py"
     assert "\\udcff" not in text.replace("\\\\udcff", "")  # half a pair is no JSON for most
@@ -135,16 +138,16 @@ def test_check_writes_them_and_counts_the_rest(capsys):
     command = ["check", "no_k_mask.py:matmul", "--max-examples", "3"]
     reports = ["--sarif", "found.sarif", "--codequality", "found.json", "--json", "all.json"]
     assert main([*command, *reports]) == EXIT["fail"]
-    told = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
     findings = json.loads(Path("all.json").read_text())["findings"]
-    lacking = sum(one["file"] is None for one in findings)
+    lacking = sum(item["file"] is None for item in findings)
     assert 0 < lacking < len(findings)
     left_out = f"{lacking} of {len(findings)} findings, for want of a line in the repository"
-    assert told[-1] == f"--sarif and --codequality: without {left_out}"
+    assert lines[-1] == f"--sarif and --codequality: without {left_out}"
     run = json.loads(Path("found.sarif").read_text())["runs"][0]
     issues = json.loads(Path("found.json").read_text())
     assert len(run["results"]) == len(issues) == len(findings) - lacking
-    assert {one["location"]["path"] for one in issues} == {"deep/no_k_mask.py"}
+    assert {item["location"]["path"] for item in issues} == {"deep/no_k_mask.py"}
     notified = run["invocations"][0]["toolExecutionNotifications"]
     assert len(notified) == lacking
 

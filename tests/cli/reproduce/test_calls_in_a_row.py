@@ -120,14 +120,14 @@ def out(folder, found):
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_the_wrong_wrapper_fails_as_it_is_said_and_the_right_one_passes(name, out):
-    (said,) = re.findall(rf"^FAILED test_wrong_{name}\.py::\S+(.*)$", out, re.MULTILINE)
-    assert WRAPPERS[name][2] in said
+    (message,) = re.findall(rf"^FAILED test_wrong_{name}\.py::\S+(.*)$", out, re.MULTILINE)
+    assert WRAPPERS[name][2] in message
     assert f"PASSED test_right_{name}.py::" in out, out
 
 
 @pytest.mark.lane("full")
 def test_no_call_is_made_in_vain(found):
-    assert {name: [one.words for one in bug.before] for name, bug in found.items()} == {
+    assert {name: [call.words for call in bug.before] for name, bug in found.items()} == {
         "counts": ["the call for the first time", "the same call again"],
         "raises": ["the call for the first time"],
         "widens": ["the call by itself"],

@@ -64,8 +64,8 @@ def _in_a_project(tmp_path, monkeypatch):
 @pytest.mark.lane("full")
 def test_the_wrapper_is_imported_as_it_is_registered(capsys):
     Path("tests").mkdir()
-    words = ["--kernel", "imported", *CASE, "-o", "tests/test_bug.py", "--dtype", "fp16"]
-    assert main(["reproduce", *words]) == 0
+    args = ["--kernel", "imported", *CASE, "-o", "tests/test_bug.py", "--dtype", "fp16"]
+    assert main(["reproduce", *args]) == 0
     assert "the test fails: c[0, 0]: got nan, expected 0.0" in capsys.readouterr().out
     lines = [line.strip() for line in Path("tests/test_bug.py").read_text().splitlines()]
     replay = """gemmproof signoff --kernel imported --case '{"M":1,"N":1,"K":1,"dtype":"fp16"}'"""
@@ -78,14 +78,14 @@ def test_the_wrapper_is_imported_as_it_is_registered(capsys):
 
 
 def test_a_wrapper_of_the_conftest_itself_is_loaded_by_its_path(tmp_path):
-    found = find_wrapper(load_file(Path("conftest.py")).wrapper)
-    assert found.file == str(tmp_path / "conftest.py")
-    place = _place_found(found, str(tmp_path / "tests" / "test_bug.py"))
-    assert place == Place("../conftest.py", None, "wrapper")
+    location = find_wrapper(load_file(Path("conftest.py")).wrapper)
+    assert location.file == str(tmp_path / "conftest.py")
+    import_path = _place_found(location, str(tmp_path / "tests" / "test_bug.py"))
+    assert import_path == Place("../conftest.py", None, "wrapper")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         ("", "target: got neither of TARGET and --kernel, expected one of them"),
         ("lib/in_full.py:matmul --kernel claimed", "target: got both of TARGET and --kernel, exp"),
@@ -97,19 +97,21 @@ def test_a_wrapper_of_the_conftest_itself_is_loaded_by_its_path(tmp_path):
         ("--kernel lambda", "lambda: got a lambda registered as its wrapper, expected a function"),
     ],
 )
-def test_what_cannot_be_asked_is_one_line(words, said, capsys):
-    assert said in refuse(["reproduce", *words.split()], capsys)
+def test_what_cannot_be_asked_is_one_line(args, message, capsys):
+    assert message in refuse(["reproduce", *args.split()], capsys)
     assert not Path("test_bug.py").exists()
 
 
 @pytest.mark.lane("full")
 def test_a_claim_of_compiled_code_is_named_with_the_command_that_shows_it(capsys):
-    told = refuse(["reproduce", "--quiet", "--kernel", "claimed", "--max-examples", "1"], capsys)
-    assert told.startswith("gemmproof reproduce: claimed: no test of values shows that uses_tenso")
-    assert "fma.rn.f32 for the dot 32x64x32 of f32 x f32 on sm_80" in told
+    message = refuse(["reproduce", "--quiet", "--kernel", "claimed", "--max-examples", "1"], capsys)
+    assert message.startswith(
+        "gemmproof reproduce: claimed: no test of values shows that uses_tenso"
+    )
+    assert "fma.rn.f32 for the dot 32x64x32 of f32 x f32 on sm_80" in message
     case = '{"M":16,"N":16,"K":16,"dtype":"fp32"}'
     shows = f"gemmproof lowering --kernel claimed --target sm_80 --case '{case}'"
-    assert told.endswith(f"; see: {shows}\n")
+    assert message.endswith(f"; see: {shows}\n")
     assert parser().parse_args(shlex.split(shows)[1:]).gpus == ["sm_80"]
 
 
@@ -117,12 +119,12 @@ def test_of_several_claims_the_first_is_shown_on_the_gpus_where_it_fails():
     target = ["it's.py:matmul", "--operand", "alpha=1.0"]
     options = parser().parse_args(["reproduce", *target])
     case = Case(16, 16, 16, config=2)
-    found = [
+    findings = [
         Finding("spills_no_more", "spilled", "k.py:1: got 8 bytes on sm_80; on sm_90 too", case),
         Finding("fits_on_its_gpus", "too_large", "k.py:1: got 300000 bytes on sm_86", case),
     ]
-    said = _describe_claims(options, found, ["sm_80", "sm_86", "sm_90"])
-    about, _, shows = said.partition("; see: ")
+    message = _describe_claims(options, findings, ["sm_80", "sm_86", "sm_90"])
+    about, _, shows = message.partition("; see: ")
     assert about.startswith("no test of values shows that spills_no_more and fits_on_its_gpus fail")
     lowering = parser().parse_args(shlex.split(shows)[1:])
     assert (lowering.target, lowering.operand) == ("it's.py:matmul", ["alpha=1.0"])
@@ -166,14 +168,18 @@ def test_what_stands_in_a_module_by_a_name_is_found(tmp_path):
         launch = module
         for part in name.split("."):
             launch = getattr(launch, part)
-        found = find_wrapper(launch)
-        assert (found.function, found.module, found.root) == (name, "held_wrappers", str(tmp_path))
-    for launch, said in (
+        location = find_wrapper(launch)
+        assert (location.function, location.module, location.root) == (
+            name,
+            "held_wrappers",
+            str(tmp_path),
+        )
+    for launch, label in (
         (partial(module.plain), "a partial"),
         (lambda a, b: a @ b, "a lambda"),
         (module.make(), "the function inner of another function"),
         (module.Holder().method, "the method Holder.method of an object"),
     ):
-        with pytest.raises(Unreproducible, match=f"got {said} registered as its wrapper"):
+        with pytest.raises(Unreproducible, match=f"got {label} registered as its wrapper"):
             find_wrapper(launch)
     del sys.modules["held_wrappers"]

@@ -47,8 +47,10 @@ def test_the_page_shows_what_is_printed_and_written(capsys):
         "# On a GPU: it may pass: what lies behind the operands decides. NaN lies there in this",
     ):
         assert line in text.splitlines()
-    said = "test_bug.py: got a file that is there, expected none, or --force"
-    assert refuse(["reproduce", "no_k_mask.py:matmul"], capsys) == f"gemmproof reproduce: {said}\n"
+    message = "test_bug.py: got a file that is there, expected none, or --force"
+    assert (
+        refuse(["reproduce", "no_k_mask.py:matmul"], capsys) == f"gemmproof reproduce: {message}\n"
+    )
     assert Path("test_bug.py").read_text() == text
 
 
@@ -68,7 +70,7 @@ def test_a_kept_case_comes_first_and_stdout_has_the_test(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (["right.py:matmul", "--case", '{"M":2,"N":2,"K":2}'], "nothing to reproduce: this case"),
         (["right.py:matmul", "-o", "bug.txt"], "--output: got 'bug.txt', expected a name that"),
@@ -77,8 +79,8 @@ def test_a_kept_case_comes_first_and_stdout_has_the_test(capsys):
         (["right.py:matmul", "--case", "{}"], "case: got no M, expected M, N and K"),
     ],
 )
-def test_what_cannot_be_reproduced_is_one_line(words, said, capsys):
-    assert said in refuse(["reproduce", *words], capsys)
+def test_what_cannot_be_reproduced_is_one_line(args, message, capsys):
+    assert message in refuse(["reproduce", *args], capsys)
 
 
 ENDS = "\n\ndef ends(a, b):\n    import os\n\n    os._exit(3)\n"
@@ -115,9 +117,9 @@ def test_what_the_written_test_does_is_told(
 ):
     Path("right.py").write_text(RIGHT + wrapper)
     assert main(["reproduce", f"right.py:{name}", "--case", case]) == 0
-    said = capsys.readouterr().out
-    assert f"Triton's interpreter: {interpreted}" in said
-    assert other in said
+    out = capsys.readouterr().out
+    assert f"Triton's interpreter: {interpreted}" in out
+    assert other in out
     assert Path("test_bug.py").read_text().count("place(") == 1 + operands
 
 
@@ -130,9 +132,9 @@ def test_the_page_shows_the_test_of_several_calls(capsys):
     wrapper, shown = (re.findall(part, page, re.DOTALL)[0] for part in parts)
     Path("right.py").write_text(f"{RIGHT}\n\n{wrapper}")
     assert main(["reproduce", "right.py:adds", "--case", '{"M":1,"N":1,"K":1,"calls":3}']) == 0
-    said = capsys.readouterr().out
-    assert "On a GPU: values show it, with zeros where nothing is defined as well" in said
-    assert said.endswith("the test fails: c[0, 0]: got -1680.0, expected -840.0 as in call 1\n")
+    out = capsys.readouterr().out
+    assert "On a GPU: values show it, with zeros where nothing is defined as well" in out
+    assert out.endswith("the test fails: c[0, 0]: got -1680.0, expected -840.0 as in call 1\n")
     assert Path("test_bug.py").read_text().endswith(f"\n{shown}")
 
 

@@ -41,10 +41,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bugs(folder):
-    found = {wrong.name: state_bug(folder, wrong) for wrong in WRONG}
+    by_name = {wrong.name: state_bug(folder, wrong) for wrong in WRONG}
     for wrong in WRONG:
-        write(folder, wrong, found[wrong.name])
-    return found
+        write(folder, wrong, by_name[wrong.name])
+    return by_name
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def outcomes(folder, bugs):
     """What pytest says of all tests, of the wrong kernels and of the right one."""
     wrong = run_pytest(folder)[1]
     skipped = run_pytest(folder, interpreted=False)
-    for one in WRONG:
-        (folder / f"{one.name}.py").write_text(RIGHT)
+    for change in WRONG:
+        (folder / f"{change.name}.py").write_text(RIGHT)
     return wrong, run_pytest(folder), skipped
 
 
@@ -157,9 +157,11 @@ def test_a_wrapper_may_have_any_name_of_the_test(tmp_path):
     out = run_pytest(tmp_path)[1]
     verdicts = re.findall(r"^(PASSED|FAILED) test_(right|wrong)_\w+\.py::(.*)$", out, re.MULTILINE)
     assert {verdict for verdict, which, _ in verdicts if which == "right"} == {"PASSED"}, out
-    wrongs = [said for verdict, which, said in verdicts if (verdict, which) == ("FAILED", "wrong")]
+    wrongs = [
+        message for verdict, which, message in verdicts if (verdict, which) == ("FAILED", "wrong")
+    ]
     assert len(wrongs) == len(HOSTILE)
-    assert all("c[0, 0]: got nan" in said for said in wrongs)
+    assert all("c[0, 0]: got nan" in message for message in wrongs)
 
 
 def test_the_names_that_a_written_test_binds_are_known(folder, bugs):
@@ -167,7 +169,7 @@ def test_the_names_that_a_written_test_binds_are_known(folder, bugs):
         nodes = list(ast.walk(ast.parse(path.read_text())))
         bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         bound |= {n.name for n in ast.parse(path.read_text()).body if hasattr(n, "name")}
-        taken = {"a", "b", f"test_{path.stem[5:]}", "test_matmul"}
+        own = {"a", "b", f"test_{path.stem[5:]}", "test_matmul"}
         inner = {"reach", "first", "fill", "memory", "where", "bits", "value", "shape", "name"}
         inner |= {"before", "own", "changed", "made", "kinds", "kind", "held", "new", "n", "step"}
-        assert bound - inner - taken <= NAMES
+        assert bound - inner - own <= NAMES

@@ -57,8 +57,8 @@ def state_bug(folder: Path, wrong: Wrong) -> Bug:
 def write(folder: Path, wrong: Wrong, bug: Bug) -> Path:
     """The test of a bug, beside the kernel's file."""
     path = folder / f"test_{wrong.name}.py"
-    place = Place(".", wrong.name, "matmul")
-    path.write_text(write_test(bug, place, Calling(), "gemmproof check ...", []))
+    import_path = Place(".", wrong.name, "matmul")
+    path.write_text(write_test(bug, import_path, Calling(), "gemmproof check ...", []))
     return path
 
 
@@ -70,7 +70,7 @@ def require_formatted(folder: Path, *options: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def run_pytest(folder: Path, *words: str, interpreted: bool = True) -> tuple[int, str]:
+def run_pytest(folder: Path, *args: str, interpreted: bool = True) -> tuple[int, str]:
     """The exit code and the output of pytest in a folder, which knows nothing of gemmproof.
 
     It sees no GPU.
@@ -78,7 +78,7 @@ def run_pytest(folder: Path, *words: str, interpreted: bool = True) -> tuple[int
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     env |= {"COLUMNS": "300", "CUDA_VISIBLE_DEVICES": ""}
     env |= {"TRITON_INTERPRET": "1"} if interpreted else {}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:gemmproof.plugin", "-rA", *words]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:gemmproof.plugin", "-rA", *args]
     command += ["--rootdir", str(folder), "-c", os.devnull, "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr

@@ -42,15 +42,15 @@ NARROW_CLASS = replace(
 ODD = "<script>alert('1')</script>\n| \"quoted\" `code` [link](x) @all #1 \x1b[2J\udcff"
 
 
-def contract(**words: Any) -> dict[str, Any]:
+def contract(**terms: Any) -> dict[str, Any]:
     """A contract as a worker tells it."""
-    stated = Contract(**words).to_dict()
-    return {name: list(x) if isinstance(x, tuple) else x for name, x in stated.items()}
+    document = Contract(**terms).to_dict()
+    return {name: list(x) if isinstance(x, tuple) else x for name, x in document.items()}
 
 
-def identity(text: str = "1", **words: Any) -> Identity:
+def identity(text: str = "1", **terms: Any) -> Identity:
     """What was judged: a wrapper whose text has this hash, under a contract of these words."""
-    return Identity({"mine:matmul": text, "mine:kernel": "2"}, {}, contract(**words))
+    return Identity({"mine:matmul": text, "mine:kernel": "2"}, {}, contract(**terms))
 
 
 def report(name: str = "matmul", **others: Any) -> Report:
@@ -72,8 +72,8 @@ def report(name: str = "matmul", **others: Any) -> Report:
 def signed(*reports: Report, **others: Any) -> Signoff:
     """The sign-off of some reports, as it is read back."""
     inputs = others.pop("inputs", INPUTS)
-    made = sign(inputs, reports or (report(),), **others)
-    return replace(made, hash="sha256:0")
+    signoff = sign(inputs, reports or (report(),), **others)
+    return replace(signoff, hash="sha256:0")
 
 
 def change(label: str, **others: Any) -> tuple[PropertyResult, ...]:

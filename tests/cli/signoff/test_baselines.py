@@ -32,9 +32,9 @@ COMMAND = ["signoff", "--max-examples", "2"]
 def baseline(tmp_path, monkeypatch):
     """A sign-off of one kernel in base.json, which no process made."""
     monkeypatch.chdir(tmp_path)
-    made = signed().to_dict({"matmul": lambda case: "line"})
-    Path("base.json").write_text(json.dumps(made))
-    return made
+    document = signed().to_dict({"matmul": lambda case: "line"})
+    Path("base.json").write_text(json.dumps(document))
+    return document
 
 
 def test_a_baseline_is_compared_and_may_be_replaced(project, capsys):
@@ -56,18 +56,18 @@ def test_a_baseline_is_compared_and_may_be_replaced(project, capsys):
     ]
     assert out[-1] == "signoff: fail (1 pass; against the baseline: 1 refused)"
     assert Path("page.html").read_text().startswith("<!doctype html>")
-    said = Path("page.md").read_text()
-    assert said.startswith("## gemmproof sign-off: refused\n")
+    page = Path("page.md").read_text()
+    assert page.startswith("## gemmproof sign-off: refused\n")
     again = json.loads(Path("base.json").read_text())
     assert (again["signoff"], again["baseline"]) == ("refused", first["hash"])
-    assert again["hash"] in said
+    assert again["hash"] in page
     assert read_baseline("base.json").kernels[0].source
 
 
 @pytest.fixture(name="refuse_baseline")
 def refuse_baseline_in_one_line(baseline, capsys):
     """Return what the command says of a baseline or an option that it does not take."""
-    return lambda *words: refuse([*COMMAND, "--baseline", "base.json", *words], capsys)
+    return lambda *args: refuse([*COMMAND, "--baseline", "base.json", *args], capsys)
 
 
 EDITS = {
@@ -135,17 +135,17 @@ def test_a_file_that_is_not_there_is_one_line(refuse_baseline):
 
 
 def test_one_case_is_no_sign_off_and_no_baseline(refuse_baseline):
-    one = signed(inputs=replace(INPUTS, case='{"M":1}'))
-    assert (one.verdict, one.code) == ("incomplete", "pass")
-    text = json.dumps(one.to_dict({"matmul": lambda case: "line"}))
+    signoff = signed(inputs=replace(INPUTS, case='{"M":1}'))
+    assert (signoff.verdict, signoff.code) == ("incomplete", "pass")
+    text = json.dumps(signoff.to_dict({"matmul": lambda case: "line"}))
     Path("base.json").write_text(text)
     assert "(of one case only)" in refuse_baseline()
 
 
 def test_times_are_no_part_of_the_hash():
-    one = {"a": [{"seconds": 1.0, "b": 0.1}], "hash": "x"}
-    assert find_hash(one) == find_hash({"a": [{"b": 0.1, "seconds": 2.0}]})
-    assert find_hash(one) != find_hash({"a": [{"b": 0.2}]})
+    document = {"a": [{"seconds": 1.0, "b": 0.1}], "hash": "x"}
+    assert find_hash(document) == find_hash({"a": [{"b": 0.1, "seconds": 2.0}]})
+    assert find_hash(document) != find_hash({"a": [{"b": 0.2}]})
 
 
 def timed(*sources, name="matmul", device="a card"):
@@ -160,26 +160,26 @@ def timed(*sources, name="matmul", device="a card"):
 
 def test_a_benchmark_counts_only_of_the_same_source(refuse_baseline):
     timed("1", "2")
-    found, why = read_bench("bench.json").find("matmul", identity())
-    assert (found.ratios, why) == ((Ratios("fp16", "torch", 1, 1.1, 1.1, 1.1),), "")
-    assert signed(timed=read_bench("bench.json")).kernels[0].benchmark == found
+    benchmark, why = read_bench("bench.json").find("matmul", identity())
+    assert (benchmark.ratios, why) == ((Ratios("fp16", "torch", 1, 1.1, 1.1, 1.1),), "")
+    assert signed(timed=read_bench("bench.json")).kernels[0].benchmark == benchmark
     timed("2")  # what was timed may be called by what is registered
     assert read_bench("bench.json").find("matmul", identity())[1] == ""
-    for said, sources, name in (
+    for reason, sources, name in (
         ("bench.json is of another source", ("1", "3"), "matmul"),
         ("bench.json does not say of which source", (), "matmul"),
         ("bench.json has no ratio of it", ("1",), "bmm"),
     ):
         timed(*sources, name=name)
-        assert read_bench("bench.json").find("matmul", identity()) == (None, said)
+        assert read_bench("bench.json").find("matmul", identity()) == (None, reason)
     Path("bench.json").write_text('{"schema": 1}')
     assert "got 'bench.json' (no benchmark)" in refuse_baseline("--bench", "bench.json")
 
 
 def test_two_reports_have_two_places(project, capsys):
     register("matmul")
-    said = refuse([*COMMAND, "--html", "a", "--json", "b", "--markdown", "a"], capsys)
-    assert "--markdown: got 'a' as for --html, expected another" in said
+    message = refuse([*COMMAND, "--html", "a", "--json", "b", "--markdown", "a"], capsys)
+    assert "--markdown: got 'a' as for --html, expected another" in message
 
 
 def test_what_cannot_be_accepted_is_refused(refuse_baseline):
@@ -209,14 +209,14 @@ def write(source=None, asked=MANY, reached=20, **changes):
 
 def test_the_score_of_the_same_source_stands_in_the_sign_off():
     write()
-    made = signed(mutated=read_mutation(NAME))
-    assert made.kernels[0].mutation == MutationScore(5, 1, 1, unseen=1, tried=9, of=20)
-    assert format_mutation(made.kernels[0]) == (
+    signoff = signed(mutated=read_mutation(NAME))
+    assert signoff.kernels[0].mutation == MutationScore(5, 1, 1, unseen=1, tried=9, of=20)
+    assert format_mutation(signoff.kernels[0]) == (
         "5 of 6 mutants killed, 1 equivalent, 1 without a difference seen; a sample of 9 of 20"
     )
-    document = made.to_dict({"matmul": lambda case: "line"})
+    document = signoff.to_dict({"matmul": lambda case: "line"})
     assert is_sealed(document)
-    assert Signoff.from_dict(document).kernels[0].mutation == made.kernels[0].mutation
+    assert Signoff.from_dict(document).kernels[0].mutation == signoff.kernels[0].mutation
 
 
 @pytest.mark.parametrize(
@@ -265,25 +265,25 @@ def test_a_score_that_the_baseline_had_is_not_lost_in_silence(given, why):
     if given is not None:
         write(**given)
         now = read_mutation(NAME)
-    made = signed(baseline=before, mutated=now)
+    signoff = signed(baseline=before, mutated=now)
     lost = f"its mutants had a score; now none: {why}"
-    assert (made.verdict, made.code) == ("incomplete", "incomplete")
-    assert [(one.kind, one.text) for one in made.changes] == [("mutation", lost)]
-    assert [one.text for one in made.reasons] == [lost]
+    assert (signoff.verdict, signoff.code) == ("incomplete", "incomplete")
+    assert [(change.kind, change.text) for change in signoff.changes] == [("mutation", lost)]
+    assert [change.text for change in signoff.reasons] == [lost]
     accepted = signed(baseline=before, mutated=now, accepted=("mutation:matmul",))
     assert (accepted.verdict, accepted.code) == ("signed off", "pass")
     # where the baseline had none there is none to lose
     assert signed(baseline=signed(), mutated=now).changes == ()
     wrong = signed(report(verdict="error", note="tl.what"), baseline=before, mutated=now)
-    assert [one.text for one in wrong.reasons] == ["tl.what"]
+    assert [change.text for change in wrong.reasons] == ["tl.what"]
 
 
 def test_a_known_failure_is_told_with_its_reason_and_signed():
     known = Finding("no_races", "race", "store of c: got two, expected one", Case(1, 1, 1))
     held, bound, races = PROPERTIES
     excused = replace(races, status="expected", reason="issue 12")
-    made = signed(report(properties=(held, bound, excused), expected=(known,)))
-    assert made.verdict == "signed off"
-    assert [reason.text for reason in made.reasons] == ["no_races fails as expected: issue 12"]
-    document = made.to_dict({"matmul": lambda case: "line"})
+    signoff = signed(report(properties=(held, bound, excused), expected=(known,)))
+    assert signoff.verdict == "signed off"
+    assert [reason.text for reason in signoff.reasons] == ["no_races fails as expected: issue 12"]
+    document = signoff.to_dict({"matmul": lambda case: "line"})
     assert Signoff.from_dict(document).kernels[0].report.expected == (known,)

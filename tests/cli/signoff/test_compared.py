@@ -87,22 +87,22 @@ EXIT_OF = {SIGNED: "pass", REFUSED: "fail", INCOMPLETE: "incomplete"}
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_weighs_what_a_reviewer_would_expect(name):
-    others, inputs, verdict, words = CHANGES[name]
+    others, inputs, verdict, expected = CHANGES[name]
     now = signed(report(**others), inputs=inputs, baseline=signed())
     assert now.verdict == verdict
     assert now.code == ("error" if name == "error of ours" else EXIT_OF[verdict])
-    said = [one.text for one in (*now.reasons, *now.changes)]
-    assert said == [] if words is None else any(words in text for text in said), said
+    texts = [change.text for change in (*now.reasons, *now.changes)]
+    assert texts == [] if expected is None else any(expected in text for text in texts), texts
 
 
 def test_a_claim_on_compiled_code_that_is_gone_is_refused():
     claims = {"tensor_cores": True, "spills": 16, "fits": ("sm_86", "sm_90")}
     before = signed(report(facts=identity(**claims)))
 
-    def refused(**words):
-        now = signed(report(facts=identity(**{**claims, **words})), baseline=before)
-        assert now.verdict == (REFUSED if words else SIGNED)
-        return [one.text for one in now.changes if one.kind == "promise"]
+    def refused(**terms):
+        now = signed(report(facts=identity(**{**claims, **terms})), baseline=before)
+        assert now.verdict == (REFUSED if terms else SIGNED)
+        return [change.text for change in now.changes if change.kind == "promise"]
 
     assert refused() == []
     assert refused(tensor_cores=False) == ["tensor_cores is promised no more"]
@@ -114,8 +114,8 @@ def test_a_claim_on_compiled_code_that_is_gone_is_refused():
 
 
 def test_a_baseline_of_before_there_were_claims_is_no_change():
-    words = identity().contract
-    older = {k: x for k, x in words.items() if k not in ("tensor_cores", "spills", "fits")}
+    contract = identity().contract
+    older = {k: x for k, x in contract.items() if k not in ("tensor_cores", "spills", "fits")}
     before = signed(report(facts=replace(identity(), contract=older)))
     now = signed(baseline=before)
     assert (now.verdict, [x.text for x in now.changes if x.kind == "contract"]) == (SIGNED, [])
@@ -155,20 +155,20 @@ def test_what_is_accepted_is_told_and_does_not_weigh(accepted):
     others = CHANGES["limit"][0]
     now = signed(report(**others), baseline=signed(), accepted=(accepted,))
     assert (now.verdict, now.code) == (SIGNED, "pass")
-    assert [one.accepted for one in now.reasons] == [True]
+    assert [reason.accepted for reason in now.reasons] == [True]
     for other in ("proof", "limit:bmm"):
         assert signed(report(**others), baseline=signed(), accepted=(other,)).verdict == REFUSED
 
 
 def test_a_survivor_more_is_refused():
     def score(survivors):
-        made = signed()
-        kernel = replace(made.kernels[0], mutation=MutationScore(60, 3, survivors))
-        return replace(made, kernels=(kernel,))
+        signoff = signed()
+        kernel = replace(signoff.kernels[0], mutation=MutationScore(60, 3, survivors))
+        return replace(signoff, kernels=(kernel,))
 
     from gemmproof.signoff.rules import compare
 
-    assert [one.weight for one in compare(score(0), score(1))] == [REFUSED]
+    assert [change.weight for change in compare(score(0), score(1))] == [REFUSED]
     assert list(compare(score(1), score(1))) == []
 
 

@@ -30,16 +30,16 @@ def judged(case, *launches, bits="", applied=("compiles",)):
     ],
 )  # fmt: skip
 def test_a_residue_is_what_a_size_leaves(size, block, word):
-    found = cover(Contract(), [judged(Case(size, 1, 1), launch(BLOCK_M=block))])
-    assert found.residues == {f"{word}, not known, not known": 1}
+    coverage = cover(Contract(), [judged(Case(size, 1, 1), launch(BLOCK_M=block))])
+    assert coverage.residues == {f"{word}, not known, not known": 1}
 
 
 def test_the_tile_is_that_of_the_launch_that_multiplies():
     adds = launch((), BLOCK_SIZE_M=7, BLOCK_SIZE_N=7)
     dots = launch(BLOCK_SIZE_M=4, BLOCK_SIZE_K=4)
-    found = cover(Contract(), [judged(Case(8, 8, 6), adds, dots)] * 2)
-    assert found.residues == {"0, 1, other": 2}
-    assert found.count("N") == {"0": 0, "1": 2, "BLOCK-1": 0, "other": 0, "not known": 0}
+    coverage = cover(Contract(), [judged(Case(8, 8, 6), adds, dots)] * 2)
+    assert coverage.residues == {"0, 1, other": 2}
+    assert coverage.count("N") == {"0": 0, "1": 2, "BLOCK-1": 0, "other": 0, "not known": 0}
 
 
 def test_a_case_that_nothing_was_judged_of_does_not_count():
@@ -68,7 +68,7 @@ def test_a_check_tells_both_and_the_same_again():
 
 
 def test_checks_of_a_format_each_are_one():
-    one = Coverage({"0, 0, 0": 2}, {"fp16": ()})
+    coverage = Coverage({"0, 0, 0": 2}, {"fp16": ()})
     other = Coverage({"0, 0, 0": 1, "1, 0, 0": 3}, {"bf16": ()})
-    merged = Coverage.merge([one, None, other])
+    merged = Coverage.merge([coverage, None, other])
     assert merged == Coverage({"0, 0, 0": 3, "1, 0, 0": 3}, {"fp16": (), "bf16": ()})

@@ -73,8 +73,8 @@ def test_the_drift_stands_in_every_form(project, capsys):
     assert main(command) == EXIT["fail"]
     lines = capsys.readouterr().out.splitlines()
     start = lines.index("drift:") + 1
-    for number, (name, words) in enumerate(SAID.items()):
-        assert lines[start + number] == f"  {name:<7}  {words}"
+    for number, (name, expected) in enumerate(SAID.items()):
+        assert lines[start + number] == f"  {name:<7}  {expected}"
     why = "product 1: 128 x 2048 by 2048 x 64: a process that died of SIGABRT"
     assert lines[start + 5] == f"  dies     not measured ({why})"
     document = json.loads(Path("signed.json").read_text())
@@ -89,40 +89,42 @@ def test_the_drift_stands_in_every_form(project, capsys):
     assert (narrow["keeps"], narrow["is_kept"], narrow["declared"]) == (10, False, "fp32")
     read = Signoff.from_dict(document)
     assert [format_drift(k) for k in read.kernels[:5]] == list(SAID.values())
-    for place in ("x.html", "x.md"):
-        text = Path(place).read_text()
-        assert all(words in text for words in ("tensor core F", "no plain product", "SIGABRT"))
+    for path in ("x.html", "x.md"):
+        text = Path(path).read_text()
+        assert all(
+            expected in text for expected in ("tensor core F", "no plain product", "SIGABRT")
+        )
     suites = ElementTree.parse("x.xml").iter("testsuite")
     failed = {s.get("name"): [s.get(x) for x in ("failures", "errors")] for s in suites}
     assert failed["right"] == failed["formula"] == ["0", "0"]
     assert (failed["narrow"], failed["dies"]) == (["2", "0"], ["0", "1"])
-    words = shlex.split(kernels["narrow"]["findings"][0]["reproduce"])
-    assert words == ["gemmproof", "signoff", "--kernel", "narrow", "--drift"]
+    expected = shlex.split(kernels["narrow"]["findings"][0]["reproduce"])
+    assert expected == ["gemmproof", "signoff", "--kernel", "narrow", "--drift"]
 
 
 def test_what_was_not_measured_is_incomplete_and_of_an_unmodelled_gpu_it_is_not(project, capsys):
     Path("conftest.py").write_text(CONFTEST)
     assert main([*COMMAND, "--kernel", "dies"]) == EXIT["incomplete"]
     assert main([*COMMAND, "--kernel", "dies", "--target", "gfx942"]) == EXIT["pass"]
-    said = "  dies  not measured (gfx942 has no model of its matrix cores)"
-    assert said in capsys.readouterr().out.splitlines()
+    line = "  dies  not measured (gfx942 has no model of its matrix cores)"
+    assert line in capsys.readouterr().out.splitlines()
 
 
 def test_of_a_kernel_that_fails_as_expected_no_drift_is_measured():
-    made = report(expected=(FINDING,))
-    found = add_drift(made, Request("check"), ("fp16",), Limits(), lambda event: None)
-    assert found == (made, (DriftClass("fp16", why="its check fails as expected"),))
+    judged = report(expected=(FINDING,))
+    result = add_drift(judged, Request("check"), ("fp16",), Limits(), lambda event: None)
+    assert result == (judged, (DriftClass("fp16", why="its check fails as expected"),))
 
 
 def test_one_case_has_no_drift(project, capsys):
     Path("conftest.py").write_text(CONFTEST)
-    said = "gemmproof signoff: --drift: got --case beside it, expected one of them\n"
-    assert refuse([*COMMAND, "--case", CASE], capsys) == said
+    message = "gemmproof signoff: --drift: got --case beside it, expected one of them\n"
+    assert refuse([*COMMAND, "--case", CASE], capsys) == message
 
 
 def drifted(*classes, **others):
-    made = report(**others)
-    return signed(made, drifts={made.target: classes})
+    judged = report(**others)
+    return signed(judged, drifts={judged.target: classes})
 
 
 GONE = DriftClass("fp16", why="its contract has no dense rows")
@@ -150,14 +152,14 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_an_accumulator_beside_that_of_the_baseline(name):
-    classes, others, weight, words = CHANGES[name]
+    classes, others, weight, expected = CHANGES[name]
     now = signed(report(**others), drifts={"matmul": classes}, baseline=drifted(WIDE_CLASS))
     assert now.verdict == (weight or SIGNED)
-    found = [(one.weight, one.text) for one in (*now.changes, *now.reasons)]
+    weighed = [(change.weight, change.text) for change in (*now.changes, *now.reasons)]
     if weight is None:
-        assert found == []
+        assert weighed == []
     else:
-        assert any(weighs == weight and words in text for weighs, text in found), found
+        assert any(weighs == weight and expected in text for weighs, text in weighed), weighed
     compared = {"drifts": {"matmul": classes}, "baseline": drifted(WIDE_CLASS)}
     assert signed(report(), **compared, accepted=("drift",)).verdict == SIGNED
 
@@ -169,23 +171,23 @@ def test_a_format_that_is_promised_no_more_has_no_drift_to_lose():
         drifts={"matmul": (bf16,)},
         baseline=drifted(WIDE_CLASS, bf16),
     )
-    assert {one.kind for one in now.changes} == {"contract", "promise"}
+    assert {change.kind for change in now.changes} == {"contract", "promise"}
 
 
 def test_a_lost_drift_is_said_once():
     row = PropertyResult(ACCUMULATOR, "it does", "pass", 1, ratio=0.5)
     before = drifted(WIDE_CLASS, properties=(*PROPERTIES, row))
-    assert [one.kind for one in signed(baseline=before).changes] == ["drift"]
+    assert [change.kind for change in signed(baseline=before).changes] == ["drift"]
 
 
 def test_what_else_is_lost_is_told_where_only_the_drift_is_missing():
-    made = report(verdict="incomplete", note="its drift", limits=())
-    now = signed(made, drifts={"matmul": (MISSED,)}, baseline=drifted(WIDE_CLASS))
-    assert [one.kind for one in now.changes] == ["limit"]
+    judged = report(verdict="incomplete", note="its drift", limits=())
+    now = signed(judged, drifts={"matmul": (MISSED,)}, baseline=drifted(WIDE_CLASS))
+    assert [change.kind for change in now.changes] == ["limit"]
 
 
 @pytest.mark.parametrize(
-    ("words", "kept"),
+    ("fields", "kept"),
     [
         ({}, 23),
         ({"register": 13, "promotion": 128, "carried": 23}, 23),
@@ -195,6 +197,6 @@ def test_what_else_is_lost_is_told_where_only_the_drift_is_missing():
         ({"split": 4, "split_bits": None}, 23),
     ],
 )
-def test_sums_keep_what_their_narrowest_part_keeps(words, kept):
-    found = Accumulator("fp8e4m3", "fp32", 4, "none", 32, "ascending", 13, 23, "chopped")
-    assert find_kept(replace(found, **words), "fp8e4m3") == kept
+def test_sums_keep_what_their_narrowest_part_keeps(fields, kept):
+    accumulator = Accumulator("fp8e4m3", "fp32", 4, "none", 32, "ascending", 13, 23, "chopped")
+    assert find_kept(replace(accumulator, **fields), "fp8e4m3") == kept

@@ -34,15 +34,15 @@ def odd_signoff():
         limits=(replace(LIMITS[0], status="limit", message=ODD, proof=ODD),),
         facts=Identity({f"{ODD}:{ODD}": "1"}, {}, identity().contract, {ODD: ODD}),
     )
-    made = signed(odd, baseline=signed(report("gone " + ODD)), left_out=(ODD,))
+    signoff = signed(odd, baseline=signed(report("gone " + ODD)), left_out=(ODD,))
     benchmark = Benchmark(ODD, ODD, (Ratios("fp16", ODD, 3, 1.0, 0.9, 1.1),))
-    kernel = replace(made.kernels[0], benchmark=benchmark, mutation=MutationScore(60, 2, 1))
-    return replace(made, kernels=(kernel,), versions={ODD: ODD})
+    kernel = replace(signoff.kernels[0], benchmark=benchmark, mutation=MutationScore(60, 2, 1))
+    return replace(signoff, kernels=(kernel,), versions={ODD: ODD})
 
 
-def page(made):
-    reproduce = {k.report.target: lambda case: f"say {ODD}" for k in made.kernels}
-    return pages.format_html(made, reproduce)
+def page(signoff):
+    reproduce = {k.report.target: lambda case: f"say {ODD}" for k in signoff.kernels}
+    return pages.format_html(signoff, reproduce)
 
 
 class Reader(HTMLParser):
@@ -82,8 +82,8 @@ def test_the_page_shows_what_users_write_as_text():
 def test_what_holds_after_all_has_no_command_and_its_contract_is_in_words():
     held = replace(FINDING, fault="unexpected_pass", message="all cases: got 5 that held")
     facts = identity(expected={"no_races": "issue 12", "symmetries": "<b>"})
-    made = signed(report(verdict="fail", findings=(held,), facts=facts))
-    text = Reader(page(made)).text
+    signoff = signed(report(verdict="fail", findings=(held,), facts=facts))
+    text = Reader(page(signoff)).text
     assert "all cases: got 5 that held" in text
     assert "say " not in text  # the command
     assert "no_races: issue 12; symmetries: <b>" in text
@@ -92,9 +92,9 @@ def test_what_holds_after_all_has_no_command_and_its_contract_is_in_words():
 
 def test_what_is_refused_stands_first_among_reasons_that_have_no_room():
     unjudged = [report(f"k{i}", verdict="incomplete", note="no time") for i in range(40)]
-    made = signed(*unjudged, report(verdict="fail", findings=(FINDING,)))
-    assert [one.weight for one in made.reasons[:2]] == ["refused", "incomplete"]
-    assert "- **refused**: matmul: no_races" in pages.format_markdown(made)
+    signoff = signed(*unjudged, report(verdict="fail", findings=(FINDING,)))
+    assert [reason.weight for reason in signoff.reasons[:2]] == ["refused", "incomplete"]
+    assert "- **refused**: matmul: no_races" in pages.format_markdown(signoff)
 
 
 def test_the_page_fetches_and_runs_nothing():
@@ -104,8 +104,8 @@ def test_the_page_fetches_and_runs_nothing():
     assert not {name for name in names if name.startswith("on")}
     assert not names & {"src", "srcset", "style"}
     assert all(value.startswith("#") for name, value in read.attributes if name == "href")
-    said = dict(pairwise(value for _, value in read.attributes))
-    assert said["Content-Security-Policy"] == "default-src 'none'; style-src 'unsafe-inline'"
+    attributes = dict(pairwise(value for _, value in read.attributes))
+    assert attributes["Content-Security-Policy"] == "default-src 'none'; style-src 'unsafe-inline'"
     assert "url(" not in page(signed())
     assert "prefers-color-scheme: dark" in page(signed())
 
@@ -113,17 +113,17 @@ def test_the_page_fetches_and_runs_nothing():
 def test_the_pictures_are_drawings():
     drawn = re.findall(r"<svg.*?</svg>", page(odd_signoff()), re.DOTALL)
     assert len(drawn) > 3
-    for one in drawn:
-        ElementTree.fromstring(one)
+    for picture in drawn:
+        ElementTree.fromstring(picture)
 
 
 def test_the_comment_has_one_line_for_each_thing_and_no_marks_of_users():
-    said = pages.format_markdown(odd_signoff())
-    assert not re.search(r"[<>]|(?<!`)`code|\[link|@all|#1\b|\x1b", said)
-    rows = [line for line in said.splitlines() if line.startswith("|")]
+    text = pages.format_markdown(odd_signoff())
+    assert not re.search(r"[<>]|(?<!`)`code|\[link|@all|#1\b|\x1b", text)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {row.count("|") for row in rows} == {12}
     assert len(rows) == 3
-    assert [line for line in said.splitlines() if line and line[0] not in "|-*`#"] != []
+    assert [line for line in text.splitlines() if line and line[0] not in "|-*`#"] != []
 
 
 @pytest.mark.parametrize(
@@ -142,13 +142,13 @@ def test_marks_are_escaped_and_words_are_left(text, shown):
 
 
 def test_both_say_what_was_not_measured():
-    said, shown = pages.format_markdown(signed()), Reader(page(signed())).text
-    for words in ("not run", "not measured", VERDICTS[0]):
-        assert words in said
-        assert words in shown
-    made = odd_signoff()
-    assert "60 of 61 mutants killed, 2 equivalent" in pages.format_markdown(made)
-    assert "1.000 of " in Reader(page(made)).text
+    comment, shown = pages.format_markdown(signed()), Reader(page(signed())).text
+    for text in ("not run", "not measured", VERDICTS[0]):
+        assert text in comment
+        assert text in shown
+    signoff = odd_signoff()
+    assert "60 of 61 mutants killed, 2 equivalent" in pages.format_markdown(signoff)
+    assert "1.000 of " in Reader(page(signoff)).text
 
 
 def test_the_grid_has_a_place_for_every_residue():
@@ -165,7 +165,7 @@ def test_the_template_is_in_the_package():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]["gemmproof"]
     package = ROOT / "src" / "gemmproof"
-    shipped = {place for pattern in patterns for place in package.glob(pattern)}
+    shipped = {path for pattern in patterns for path in package.glob(pattern)}
     assert package / "signoff" / "templates" / pages.TEMPLATE in shipped
 
 

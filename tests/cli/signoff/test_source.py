@@ -106,10 +106,10 @@ def project(tmp_path, monkeypatch):
 
     def find(function="wrapper", file="", old="", new=""):
         for name, text in FILES.items():
-            place = tmp_path / name
-            place.parent.mkdir(exist_ok=True)
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True)
             assert file != name or old in text
-            place.write_text(text.replace(old, new) if file == name else text)
+            path.write_text(text.replace(old, new) if file == name else text)
         for name in list_loaded():
             monkeypatch.delitem(sys.modules, name)
         sys.dont_write_bytecode = True
@@ -176,8 +176,8 @@ def test_nothing_of_a_library_is_a_part():
 
 
 def test_a_function_that_was_made_at_run_time_is_known_by_its_code():
-    made = [eval(f"lambda a, b: a + {n}") for n in (1, 2, 1)]
-    first, other, again = (trace(function) for function in made)
+    functions = [eval(f"lambda a, b: a + {n}") for n in (1, 2, 1)]
+    first, other, again = (trace(function) for function in functions)
     assert first == again != other
     assert len(first) == 1
 
@@ -186,9 +186,9 @@ def test_a_file_that_was_written_after_its_import_is_not_what_runs(project):
     project()
     kernel = KernelUnderTest("k", sys.modules["kernels"].wrapper)
     assert describe(kernel, time.time() + 60).source
-    found = describe(kernel, time.time() - 60)
-    assert (found.source, found.digest) == ({}, "")
-    assert found.lack.endswith(" was written after it was imported")
+    identity = describe(kernel, time.time() - 60)
+    assert (identity.source, identity.digest) == ({}, "")
+    assert identity.lack.endswith(" was written after it was imported")
 
 
 class Odd:
@@ -202,5 +202,8 @@ class Odd:
 
 
 def test_an_object_that_cannot_be_looked_at_says_so():
-    found = describe(KernelUnderTest("k", Odd()))
-    assert (found.source, found.lack) == ({}, "its source was not read: RuntimeError: __wrapped__")
+    identity = describe(KernelUnderTest("k", Odd()))
+    assert (identity.source, identity.lack) == (
+        {},
+        "its source was not read: RuntimeError: __wrapped__",
+    )

@@ -31,8 +31,8 @@ def require_tame(text):
 def paste(line):
     """The words that bash makes of a line."""
     command = ["bash", "-c", f"printf '%s\\0' {line}"]
-    said = subprocess.run(command, capture_output=True, check=True).stdout
-    return [os.fsdecode(word) for word in said.split(b"\0")[:-1]]
+    output = subprocess.run(command, capture_output=True, check=True).stdout
+    return [os.fsdecode(word) for word in output.split(b"\0")[:-1]]
 
 
 @pytest.mark.parametrize("name", [*NAMES, "plain", "two words", "", "$x`y`\"'"])

@@ -42,8 +42,8 @@ def _in_a_project(tmp_path, monkeypatch):
     Path("wrong.py").write_text(WRONG)
 
 
-def judge(*words, target="wrong.py:matmul"):
-    return main(["check", target, *FEW, *words])
+def judge(*options, target="wrong.py:matmul"):
+    return main(["check", target, *FEW, *options])
 
 
 def stored() -> list[dict]:
@@ -53,17 +53,17 @@ def stored() -> list[dict]:
 @pytest.mark.lane("full")
 def test_a_failing_case_is_tried_first_and_dropped_when_it_holds(capsys):
     assert judge("60") == 1
-    (found,) = stored()
-    assert [case["M"] for case in found["cases"]] == [34]
+    (document,) = stored()
+    assert [case["M"] for case in document["cases"]] == [34]
     assert Path(".gemmproof/.gitignore").read_text().endswith("*\n")
     capsys.readouterr()
     assert judge("1") == 1  # nothing that is drawn shows it
-    assert "(1 case, " in (said := capsys.readouterr().out)
-    assert "; 1 kept case tried first" in said
-    assert stored() == [found]
+    assert "(1 case, " in (out := capsys.readouterr().out)
+    assert "; 1 kept case tried first" in out
+    assert stored() == [document]
     Path("wrong.py").write_text(WRONG.replace("+= 1", "+= 0"))
     assert judge("1", "--no-kept") == 0
-    assert stored() == [found]
+    assert stored() == [document]
     assert judge("1") == 0
     assert stored() == []
 
@@ -74,11 +74,11 @@ def test_what_is_drawn_does_not_depend_on_what_is_kept():
     kernel = KernelUnderTest("matmul", launch, Contract())
 
     def run(*first: Case):
-        told: list[dict] = []
-        report = check(kernel, max_examples=30, first=first, listener=told.append)
+        events: list[dict] = []
+        report = check(kernel, max_examples=30, first=first, listener=events.append)
         phases = ("draw", "kept")
-        cases = {p: [e["case"] for e in told if e.get("phase") == p] for p in phases}
-        return report, cases["draw"], cases["kept"], [e for e in told if e["event"] == "kept"]
+        cases = {p: [e["case"] for e in events if e.get("phase") == p] for p in phases}
+        return report, cases["draw"], cases["kept"], [e for e in events if e["event"] == "kept"]
 
     report, drawn, none, silent = run()
     fails, holds = report.findings[0].case, Case(2, 1, 1)
@@ -109,15 +109,15 @@ HARMS = {
 def test_a_file_that_is_not_ours_is_one_line_and_nothing_else(harm, tmp_path, capsys):
     store = Store(tmp_path / "kept", "f", "code")
     store.update((), [Case(34, 1, 1)])
-    place = store.locate("fp16")
+    path = store.locate("fp16")
     assert store.read(["fp16", "bf16"]) == (Case(34, 1, 1).to_json(),)
-    HARMS[harm](place)
+    HARMS[harm](path)
     assert (store.read(["fp16"]), store.read(["fp16"])) == ((), ())
-    told = capsys.readouterr().err
-    assert told.startswith(f"gemmproof: {place}: got ")
-    assert told.count("\n") == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"gemmproof: {path}: got ")
+    assert err.count("\n") == 1
     store.update((), [Case(35, 1, 1)])
-    assert store.read(["fp16"]) == ((Case(35, 1, 1).to_json(),) if place.is_file() else ())
+    assert store.read(["fp16"]) == ((Case(35, 1, 1).to_json(),) if path.is_file() else ())
 
 
 def test_the_newest_cases_stay(tmp_path):
@@ -142,8 +142,8 @@ for M in range(1, 6):
 """
     started = [subprocess.Popen([sys.executable, "-c", code, str(n)]) for n in (1, 2, 3)]
     assert [process.wait() for process in started] == [0, 0, 0]
-    found = [json.loads(text) for text in Store(Path("kept"), "f", "code").read(["fp16"])]
-    assert sorted((case["N"], case["M"]) for case in found) == [
+    cases = [json.loads(text) for text in Store(Path("kept"), "f", "code").read(["fp16"])]
+    assert sorted((case["N"], case["M"]) for case in cases) == [
         (N, M) for N in (1, 2, 3) for M in range(1, 6)
     ]
 
@@ -152,8 +152,8 @@ for M in range(1, 6):
 def test_a_project_that_cannot_be_written_is_one_line(capsys):
     Path(".gemmproof").touch()  # a folder for root as well, who may write everywhere
     assert judge("60") == 1
-    said = "File exists: no failing case is kept for the next time"
-    assert capsys.readouterr().err == f"gemmproof: {Path.cwd()}/.gemmproof: {said}\n"
+    message = "File exists: no failing case is kept for the next time"
+    assert capsys.readouterr().err == f"gemmproof: {Path.cwd()}/.gemmproof: {message}\n"
 
 
 def test_a_case_that_is_replayed_is_neither_kept_nor_dropped():
@@ -174,14 +174,14 @@ def test_a_folder_may_be_named(tmp_path):
 def test_signoff_and_pytest_keep_the_same_cases(capsys):
     write_project(Path(), f"{HEAD}import wrong\n    return [K('matmul', wrong.matmul)]\n")
     assert main(["signoff", *FEW, "60"]) == 1
-    assert [case["M"] for one in stored() for case in one["cases"]] == [34]
-    words = ("-q", "-x", "--gemm-max-examples", "1", "-k", "exact")
-    for more, status, said in (
+    assert [case["M"] for document in stored() for case in document["cases"]] == [34]
+    options = ("-q", "-x", "--gemm-max-examples", "1", "-k", "exact")
+    for more, status, expected in (
         ((), 1, "1 kept case tried first"),
         (("--gemm-no-kept",), 0, "1 passed"),
     ):
-        ended, out = run_pytest(Path.cwd(), *words, *more)
-        assert (ended, said in out) == (status, True)
+        ended, out = run_pytest(Path.cwd(), *options, *more)
+        assert (ended, expected in out) == (status, True)
 
 
 @pytest.mark.lane("full")

@@ -45,7 +45,7 @@ NO_TABLE = "pyproject.toml: got tool.gemmproof = 3, expected a table\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("max-example = 3", "pyproject.toml [tool.gemmproof]: got 'max-example', expected one of "),
         ("max-examples = 0", "argument --max-examples: got '0', expected an integer"),
@@ -54,15 +54,15 @@ NO_TABLE = "pyproject.toml: got tool.gemmproof = 3, expected a table\n"
         ("", NO_TABLE),
     ],
 )
-def test_a_wrong_setting_is_one_line(text, said, capsys):
+def test_a_wrong_setting_is_one_line(text, message, capsys):
     write(text)
-    if said == NO_TABLE:
+    if message == NO_TABLE:
         Path("pyproject.toml").write_text("[tool]\ngemmproof = 3\n")
     with pytest.raises(SystemExit) as left:
         _parse(["check", "x.py:f"])
-    told = capsys.readouterr().err
-    assert (left.value.code, told.count("\n")) == (EXIT["error"], 1)
-    assert said in told
+    err = capsys.readouterr().err
+    assert (left.value.code, err.count("\n")) == (EXIT["error"], 1)
+    assert message in err
 
 
 def test_a_check_keeps_to_them(project):
@@ -85,13 +85,13 @@ def pytest_report_header(config):
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("words", "examples"),
+    ("args", "examples"),
     [([], 4), (["-o", "gemm_max_examples=5"], 5), (["--gemm-max-examples=6"], 6)],
 )
-def test_the_plugin_takes_them_last_and_looks_for_them_once(words, examples):
+def test_the_plugin_takes_them_last_and_looks_for_them_once(args, examples):
     write("max-examples = 4")
     Path("conftest.py").write_text(HEADER)
-    command = [sys.executable, "-m", "pytest", "-p", "gemmproof.plugin", *words]
+    command = [sys.executable, "-m", "pytest", "-p", "gemmproof.plugin", *args]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert f"{examples} examples, looked 1 times\n" in done.stdout, done.stdout + done.stderr
 
@@ -196,7 +196,7 @@ def test_each_file_of_pytest_is_read(name, tmp_path):
     text, folders = FILES[name]
     (tmp_path / "tests").mkdir()
     (tmp_path / name).write_text(text)
-    assert find_pythonpath(tmp_path / "tests") == [str(tmp_path / one) for one in folders]
+    assert find_pythonpath(tmp_path / "tests") == [str(tmp_path / folder) for folder in folders]
 
 
 @pytest.mark.parametrize("name", SILENT)

@@ -40,15 +40,15 @@ def test_a_name_like_an_option_can_be_pasted(capsys):
     case = '{"M":3,"N":1,"K":1}'
     assert main([*SEARCH, "--kernel=-odd", "--case", case]) == EXIT["fail"]
     (line,) = (x for x in capsys.readouterr().out.splitlines() if "reproduce:" in x)
-    words = shlex.split(line.partition("reproduce:")[2])[1:]
-    assert main(words) == EXIT["fail"]
+    args = shlex.split(line.partition("reproduce:")[2])[1:]
+    assert main(args) == EXIT["fail"]
     assert "-odd does not run to completion" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("option", ["html", "markdown", "json", "junit", "sarif", "codequality"])
 def test_an_empty_name_of_a_report_is_refused(option, capsys):
-    said = refuse([*ONE, f"--{option}", ""], capsys)
-    assert said.startswith(f"gemmproof signoff: --{option}: got '' (")
+    message = refuse([*ONE, f"--{option}", ""], capsys)
+    assert message.startswith(f"gemmproof signoff: --{option}: got '' (")
 
 
 def test_a_terminal_of_no_width_shows_the_answer(capsys, monkeypatch):
@@ -61,14 +61,14 @@ def test_measurements_that_do_not_count_are_told(capsys):
     Path("mutants.json").write_text('{"schema": 1, "kernels": []}')
     assert main([*ONE, "--mutation", "mutants.json"]) == EXIT["pass"]
     why = "matmul:fp16: mutants.json has no mutants of it"
-    said = f"note: --mutation does not count for 1 of 1 kernel: {why}"
-    assert said in capsys.readouterr().out.splitlines()
+    note = f"note: --mutation does not count for 1 of 1 kernel: {why}"
+    assert note in capsys.readouterr().out.splitlines()
 
 
 def test_what_was_accepted_and_is_not_there_is_told(capsys):
     assert main([*ONE, "--accept", "proof"]) == EXIT["pass"]
-    said = "note: --accept proof: got no --baseline, which it is about, accepted nothing"
-    assert said in capsys.readouterr().out
+    note = "note: --accept proof: got no --baseline, which it is about, accepted nothing"
+    assert note in capsys.readouterr().out
     assert main([*ONE, "--json", "base.json"]) == EXIT["pass"]
     Path("conftest.py").write_text(CONFTEST.replace("-odd", "odd"))
     compared = [*SEARCH, "--kernel", "matmul:fp16", "--baseline", "base.json"]

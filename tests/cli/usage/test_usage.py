@@ -100,22 +100,22 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("command", "said"), USAGE)
-def test_bad_usage_is_one_line(project, capsys, command, said):
+@pytest.mark.parametrize(("command", "message"), USAGE)
+def test_bad_usage_is_one_line(project, capsys, command, message):
     with pytest.raises(SystemExit) as left:
         main(shlex.split(command))
     captured = capsys.readouterr()
     assert (left.value.code, captured.out, captured.err.count("\n")) == (EXIT["error"], "", 1)
-    assert said in captured.err
+    assert message in captured.err
 
 
-@pytest.mark.parametrize(("command", "said"), MISTAKES)
-def test_a_bad_target_case_or_file_is_one_line(project, capsys, command, said):
-    assert said in refuse(shlex.split(command), capsys)
+@pytest.mark.parametrize(("command", "message"), MISTAKES)
+def test_a_bad_target_case_or_file_is_one_line(project, capsys, command, message):
+    assert message in refuse(shlex.split(command), capsys)
 
 
 @pytest.mark.parametrize(
-    ("returned", "said"),
+    ("returned", "message"),
     [
         ("None", "got None from pytest_gemm_kernels(), expected KernelUnderTest records"),
         ("[1]", "got [1] from pytest_gemm_kernels()"),
@@ -124,10 +124,10 @@ def test_a_bad_target_case_or_file_is_one_line(project, capsys, command, said):
         ("[KernelUnderTest('x', 3)]", "kernel x: got launch=3, expected a function of a and b"),
     ],
 )
-def test_a_hook_that_returns_nonsense_is_one_line(project, capsys, returned, said):
+def test_a_hook_that_returns_nonsense_is_one_line(project, capsys, returned, message):
     text = f"from gemmproof import KernelUnderTest\ndef pytest_gemm_kernels(): return {returned}\n"
     Path("conftest.py").write_text(text)
-    assert said in refuse(["signoff"], capsys)
+    assert message in refuse(["signoff"], capsys)
 
 
 # -- configurations that are not there, what is no kernel, and odd errors --------------------------
@@ -157,14 +157,14 @@ def kernel(a_ptr):
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (["check", MATMUL, "--case", CASE.format(5)], "case config: got 5, expected one of the 5"),
         (["explain", MATMUL, "--config", "5"], "--config: got 5, expected one of the 5: 0..4"),
     ],
 )
-def test_a_configuration_that_is_not_there(command, said, capsys):
-    assert said in refuse(command, capsys)
+def test_a_configuration_that_is_not_there(command, message, capsys):
+    assert message in refuse(command, capsys)
 
 
 def test_the_last_configuration_is_judged():
