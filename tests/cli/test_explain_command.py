@@ -94,12 +94,12 @@ def test_it_prints_each_access_and_what_is_missing(monkeypatch, capsys, tmp_path
 def test_one_line_alone(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert main(["explain", EXAMPLE, "--line", "25"]) == 0
-    said = capsys.readouterr().out
-    assert "store c" in said
-    assert "load" not in said
+    text = capsys.readouterr().out
+    assert "store c" in text
+    assert "load" not in text
     refused = refuse(["explain", EXAMPLE, "--line", "3"], capsys)
-    said = "--line: got 3, expected a line that loads or stores: 21 22 25"
-    assert refused == f"gemmproof explain: {said}\n"
+    text = "--line: got 3, expected a line that loads or stores: 21 22 25"
+    assert refused == f"gemmproof explain: {text}\n"
 
 
 @pytest.mark.lane("full")

@@ -57,10 +57,10 @@ class FakeGpu:
         beat()
         self.calls += 1
         # a tuner takes the last configuration, whatever the case's own is
-        with choose(-1 if choices is None else index, choices or ()) as made:
+        with choose(-1 if choices is None else index, choices or ()) as chosen:
             result = run(function, *tensors, target=self.target, config=index).result
-        self.ran += [str(choice.config) for choice in made]
-        return self.fault(self.calls, result, tensors), made
+        self.ran += [str(choice.config) for choice in chosen]
+        return self.fault(self.calls, result, tensors), chosen
 
 
 def make_kernel(function, contract) -> tuple[KernelUnderTest, Report]:

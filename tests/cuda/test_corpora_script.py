@@ -21,7 +21,7 @@ RIGHT = [
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("kernel", "stated", "expected"),
+    ("kernel", "declared", "expected"),
     [
         *((kernel, "right", True) for kernel in RIGHT),
         ("k_tiles_rounded_down", "runs", True),
@@ -30,9 +30,9 @@ RIGHT = [
         ("loop_left_with_break", "runs", False),
     ],
 )
-def test_a_kernel_is_as_stated(kernel, stated, expected, monkeypatch):
+def test_a_kernel_is_as_stated(kernel, declared, expected, monkeypatch):
     monkeypatch.setattr(corpora, "Gpu", FakeGpu)
-    row = corpora.launch(kernel, stated)
+    row = corpora.launch(kernel, declared)
     assert row["expected"] == expected
     assert corpora.describe(row).startswith("ok " if expected else "BAD")
 
@@ -69,8 +69,8 @@ def test_parameters_are_options(monkeypatch):
         given.append((str(page), size, check, out and str(out)))
         return size
 
-    for words in (["p"], ["p", "--size", "5", "--check", "--out", "o"]):
-        monkeypatch.setattr("sys.argv", ["script", "do", *words])
+    for args in (["p"], ["p", "--size", "5", "--check", "--out", "o"]):
+        monkeypatch.setattr("sys.argv", ["script", "do", *args])
         run("A script.", {"do": command})
     assert given == [("p", 3, False, None), ("p", 5, True, "o")]
 

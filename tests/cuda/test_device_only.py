@@ -96,15 +96,15 @@ def test_a_stand_in_that_is_wrong_accuses_nobody():
 
 
 @pytest.mark.parametrize(
-    ("launch", "said"),
+    ("launch", "note"),
     [
         (False, "the simulator does not see it (device_only): judge it with --device cuda"),
         (True, "--device cuda: torch finds no CUDA GPU here; nothing was judged"),
     ],
 )
-def test_without_a_device_it_is_incomplete(launch, said):
+def test_without_a_device_it_is_incomplete(launch, note):
     report = judge(None, launch, device_only=True)
-    assert (report.verdict, report.note, report.findings) == ("incomplete", said, ())
+    assert (report.verdict, report.note, report.findings) == ("incomplete", note, ())
 
 
 @pytest.mark.lane("full")
@@ -117,17 +117,17 @@ def test_the_command_without_a_gpu_is_incomplete(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"device_only": 1}, "got device_only=1, expected True or False"),
         ({"predicted_by": matmul_tma}, "expected a function of a and b, beside device_only=True"),
         ({"device_only": True, "predicted_by": 3}, "got predicted_by=3, expected a function"),
     ],
 )
-def test_nonsense_is_refused(options, said):
+def test_nonsense_is_refused(options, message):
     with pytest.raises(ValueError, match="kernel ws: got ") as refused:
         KernelUnderTest("ws", matmul_ws, **options)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 SEEN = 'KernelUnderTest("seen", matmul), '
@@ -147,10 +147,10 @@ def project(tmp_path, monkeypatch):
 
 @pytest.mark.lane("full")
 def test_a_sign_off_without_a_gpu_leaves_it_out_and_says_so(project, capfd):
-    said = "unseen: left out: registered device_only, it is judged with --device cuda"
+    message = "unseen: left out: registered device_only, it is judged with --device cuda"
     assert main(["signoff", "--max-examples", "2", "--json", "report.json"]) == EXIT["pass"]
     *_, verdict, note = capfd.readouterr().out.splitlines()
-    assert (verdict, note) == ("signoff: pass (1 pass)", said)
+    assert (verdict, note) == ("signoff: pass (1 pass)", message)
     report = json.loads(Path("report.json").read_text())
     assert [kernel["target"] for kernel in report["kernels"]] == ["seen"]
     assert report["left_out"] == ["unseen"]
@@ -158,16 +158,16 @@ def test_a_sign_off_without_a_gpu_leaves_it_out_and_says_so(project, capfd):
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("seen", "words", "said"),
+    ("seen", "options", "message"),
     [
         ("", [], "unseen: left out"),
         (SEEN, ["--kernel", "unseen"], "the simulator does not see it (device_only)"),
     ],
 )
-def test_a_sign_off_of_it_alone_is_incomplete(project, capfd, seen, words, said):
+def test_a_sign_off_of_it_alone_is_incomplete(project, capfd, seen, options, message):
     Path("conftest.py").write_text(CONFTEST.replace(SEEN, seen))
-    assert main(["signoff", "--max-examples", "2", *words]) == EXIT["incomplete"]
-    assert said in capfd.readouterr().out
+    assert main(["signoff", "--max-examples", "2", *options]) == EXIT["incomplete"]
+    assert message in capfd.readouterr().out
 
 
 @pytest.mark.lane("full")

@@ -51,11 +51,11 @@ def project(tmp_path, monkeypatch):
 def test_a_row_for_each_kernel_and_format(project, tmp_path, capsys):
     report = tmp_path / "lane.json"
     assert lane.judge_kernels(examples=4, jobs=2, report=report, conftest=project()) == 0
-    told = json.loads(report.read_text())
-    assert (told["device"], told["driver"]) == ("fake GPU", "1.2")
-    rows = [(row["kernel"], row["format"]) for row in told["kernels"]]
+    document = json.loads(report.read_text())
+    assert (document["device"], document["driver"]) == ("fake GPU", "1.2")
+    rows = [(row["kernel"], row["format"]) for row in document["kernels"]]
     assert rows == [("plain", "fp16"), ("plain", "bf16")]
-    for row in told["kernels"]:
+    for row in document["kernels"]:
         assert (row["cases"], row["verdict"], row["findings"]) == (4, "pass", [])
         assert row["launches"] == 3 * row["launched"] > 0
         assert row["equal"] == row["outputs"] > 0
@@ -78,8 +78,8 @@ def test_an_unknown_kernel_is_refused(project, capsys):
         lane.judge_kernels(kernel="other", conftest=project())
     assert refused.value.code == 2
     expected = "expected a format that the kernel takes, of plain"
-    said = capsys.readouterr().err.strip()
-    assert said == f"lane: got --kernel other --format any, {expected}"
+    err = capsys.readouterr().err.strip()
+    assert err == f"lane: got --kernel other --format any, {expected}"
 
 
 def test_only_all_kernels_of_the_repository_make_its_evidence(project, monkeypatch):

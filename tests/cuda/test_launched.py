@@ -123,8 +123,8 @@ def test_an_exception_is_a_finding_and_the_next_case_is_launched():
         return c
 
     report, device, _ = launch(kernels.plain, CASES, FakeGpu(fault))
-    said = "got ValueError: only here, expected a result on the fake GPU"
-    assert only_root(report).message.endswith(said)
+    message = "got ValueError: only here, expected a result on the fake GPU"
+    assert only_root(report).message.endswith(message)
     assert device.calls == 1 + 3 + 3
 
 
@@ -256,27 +256,29 @@ def test_other_faults_of_the_same_launch_are_told_all_the_same(told_wrong):
 def test_what_is_as_predicted_is_compiled_only_where_that_is_asked_for():
     events = launch(kernels.plain, FLIPPED)[2]
     assert not any(e["event"] == "premise" for e in events)
-    one = AssumptionCheck(events.append, every=True)
-    launch_cases(*make_kernel(kernels.plain, CONTRACT), FLIPPED, FakeGpu(), events.append, one)
-    one.check_noted()
-    premises = one.conclude()
+    assumptions = AssumptionCheck(events.append, every=True)
+    launch_cases(
+        *make_kernel(kernels.plain, CONTRACT), FLIPPED, FakeGpu(), events.append, assumptions
+    )
+    assumptions.check_noted()
+    premises = assumptions.conclude()
     assert (premises.target, premises.launches, premises.agreed) == ("sm_90", 1, 1)
 
 
 @pytest.mark.lane("full")
 def test_a_check_that_launches_has_the_premises_of_both():
-    made, _ = make_kernel(kernels.plain, CONTRACT)
-    words = {"case": FLIPPED[0], "launch": True}
-    report = check(made, device=FakeGpu(), target="sm_80", premise=True, **words)
+    kernel, _ = make_kernel(kernels.plain, CONTRACT)
+    options = {"case": FLIPPED[0], "launch": True}
+    report = check(kernel, device=FakeGpu(), target="sm_80", premise=True, **options)
     assert report.verdict == "pass"
     premises = report.premises
     assert (premises.target, premises.launches, premises.agreed) == ("sm_90 sm_80", 2, 2)
-    assert check(made, device=FakeGpu(), **words).premises is None
+    assert check(kernel, device=FakeGpu(), **options).premises is None
 
 
 @pytest.mark.lane("full")
 def test_a_check_with_bits_that_differ_says_what_its_premises_are(told_wrong):
-    made, _ = make_kernel(kernels.plain, CONTRACT)
-    report = check(made, case=FLIPPED[0], launch=True, device=FakeGpu(flip_each))
+    kernel, _ = make_kernel(kernels.plain, CONTRACT)
+    report = check(kernel, case=FLIPPED[0], launch=True, device=FakeGpu(flip_each))
     assert (report.verdict, report.findings) == ("incomplete", ())
     assert report.premises.differ == 1

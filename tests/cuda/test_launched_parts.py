@@ -105,10 +105,10 @@ class Tuner:
 def test_only_a_tuner_with_a_choice_passes_over_a_configuration(count, raised):
     from triton.runtime.autotuner import Autotuner
 
-    with force(3) as made, pytest.raises(raised):
+    with force(3) as choices, pytest.raises(raised):
         Autotuner.run(Tuner(count), 1)
-    assert str(made[0].config) == str(kernels.CONFIGS[1 if count == 2 else 0])
-    assert made[0].among == count
+    assert str(choices[0].config) == str(kernels.CONFIGS[1 if count == 2 else 0])
+    assert choices[0].among == count
 
 
 # -- a dot of which the target has no model --------------------------------------------------------

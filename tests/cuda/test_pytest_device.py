@@ -119,7 +119,7 @@ def test_a_cuda_error_in_pytest_s_process_accuses_its_own_kernel_alone(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     first_of_each(
         [
             (("--gemm-device", "cuda"), "gemm_device: got 'cuda', but torch finds no GPU"),
@@ -128,8 +128,8 @@ def test_a_cuda_error_in_pytest_s_process_accuses_its_own_kernel_alone(tmp_path)
         ]
     ),
 )
-def test_a_device_that_is_not_there_is_refused_in_one_line(tmp_path, option, said):
+def test_a_device_that_is_not_there_is_refused_in_one_line(tmp_path, option, message):
     status, out = run(tmp_path, NO_GPU, *option)
     assert status == 4
     (line,) = out.strip().splitlines()
-    assert line.startswith(f"ERROR: {said}")
+    assert line.startswith(f"ERROR: {message}")

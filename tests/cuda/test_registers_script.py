@@ -35,8 +35,8 @@ class FakeCuda:
         file = self.room / "loaded.cubin"
         file.write_bytes(cubin)
         command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(file)]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        self.usage = {x: int(n) for x, n in re.findall(r"(\w+)(?:\[\d\])?:(\d+)", said)}
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        self.usage = {x: int(n) for x, n in re.findall(r"(\w+)(?:\[\d\])?:(\d+)", output)}
         self.loaded += 1
         return 0
 
@@ -51,14 +51,14 @@ class FakeCuda:
 
     def cuFuncGetAttribute(self, value, attribute, function):
         n = attribute.value
-        said = {8: self.dynamic, 0: 128}.get(n)
-        said = self.usage[ATTRIBUTES[n]] if said is None else said
-        value._obj.value = said + self.wrong.get(n, 0)
+        number = {8: self.dynamic, 0: 128}.get(n)
+        number = self.usage[ATTRIBUTES[n]] if number is None else number
+        value._obj.value = number + self.wrong.get(n, 0)
         return 0
 
 
-def compare(room, name="fp32 in full", fmt="", **words):
-    cuda = FakeCuda(room, **words)
+def compare(workdir, name="fp32 in full", fmt="", **options):
+    cuda = FakeCuda(workdir, **options)
     row = registers.compare(name, fmt, "sm_90", CudaDriver(cuda))
     assert cuda.loaded == 0
     return row
@@ -68,10 +68,10 @@ def compare(room, name="fp32 in full", fmt="", **words):
 def test_what_the_driver_says_of_a_binary_is_what_was_read(tmp_path):
     row = compare(tmp_path)
     assert row["expected"]
-    (one,) = row["launches"]
-    assert one["spills"] == one["local"][0] == one["local"][1] > 0
-    assert one["max_threads"] == [128, 128]
-    assert one["dynamic_shared"][1] == one["dynamic_shared"][0] > 0
+    (launch,) = row["launches"]
+    assert launch["spills"] == launch["local"][0] == launch["local"][1] > 0
+    assert launch["max_threads"] == [128, 128]
+    assert launch["dynamic_shared"][1] == launch["dynamic_shared"][0] > 0
     assert registers.describe(row).startswith("ok  fp32 in full : ")
 
 
@@ -107,8 +107,8 @@ def test_a_registered_kernel_is_compared_and_a_call_that_fails_is_told(tmp_path,
 
 def test_functions_of_a_call_must_be_those_that_were_read(tmp_path, monkeypatch):
     def call(kernel, case, binaries):
-        made = {"name": "k", "registers": 3, "local": 0, "max_threads": 128}
-        return {"functions": [made], "same_binaries": 0}
+        function = {"name": "k", "registers": 3, "local": 0, "max_threads": 128}
+        return {"functions": [function], "same_binaries": 0}
 
     monkeypatch.setattr(registers, "launch_kernel", call)
     row = compare(tmp_path, "matmul_splitk", "fp16")
@@ -117,8 +117,8 @@ def test_functions_of_a_call_must_be_those_that_were_read(tmp_path, monkeypatch)
 
 
 def test_a_driver_that_refuses_is_told_in_a_line(tmp_path):
-    said = "cuInit: got status 100 of the CUDA driver, expected 0"
-    with pytest.raises(RuntimeError, match=said):
+    message = "cuInit: got status 100 of the CUDA driver, expected 0"
+    with pytest.raises(RuntimeError, match=message):
         CudaDriver(FakeCuda(tmp_path, status=100))
 
 

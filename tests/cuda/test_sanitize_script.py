@@ -12,7 +12,7 @@ RACECHECK = "calls: 9\n========= RACECHECK SUMMARY: {}\n"
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("answer", "expected"),
     [
         (MEMCHECK.format("0 errors"), True),
         (MEMCHECK.format("10 errors"), False),
@@ -25,27 +25,27 @@ RACECHECK = "calls: 9\n========= RACECHECK SUMMARY: {}\n"
         ("no end after 300 s", False),
     ],
 )
-def test_a_tool_is_content_only_with_no_errors_and_calls(said, expected):
-    assert sanitize.read_answer(said)["expected"] is expected
+def test_a_tool_is_content_only_with_no_errors_and_calls(answer, expected):
+    assert sanitize.read_answer(answer)["expected"] is expected
 
 
 def test_what_a_tool_found_is_told():
-    said = "========= Invalid __global__ write of size 2 bytes\n" + MEMCHECK.format("1 error")
+    answer = "========= Invalid __global__ write of size 2 bytes\n" + MEMCHECK.format("1 error")
     row = {"kernel": "k", "format": "fp16", "tool": "memcheck", "seconds": 1.0}
-    row |= sanitize.read_answer(said)
+    row |= sanitize.read_answer(answer)
     assert "Invalid __global__ write of size 2 bytes" in sanitize.describe(row)
     assert sanitize.describe(row).startswith("BAD k ")
 
 
 def test_both_sides_of_a_race_are_told_and_no_frames_of_the_host():
-    said = """calls: 9
+    answer = """calls: 9
 ========= Error: Race reported between Read access at kernel+0xf0 in k.py:150
 =========     and Write access at kernel+0x90 in k.py:12 [8 hazards]
 =========     Host Frame: cuLaunchKernel [0x1]
 ========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
 """
-    found = sanitize.read_answer(said)["found"]
-    assert [line[:9] for line in found] == ["Error: Ra", "and Write", "RACECHECK"]
+    lines = sanitize.read_answer(answer)["found"]
+    assert [line[:9] for line in lines] == ["Error: Ra", "and Write", "RACECHECK"]
 
 
 RACE = """calls: 9
@@ -70,10 +70,10 @@ def find_line(text):
     ],
 )
 def test_races_of_tritons_own_dispatch_are_expected_and_told(read, write, expected):
-    said = RACE.format(find_line(read), find_line(write))
-    answer = sanitize.read_answer(said)
+    text = RACE.format(find_line(read), find_line(write))
+    answer = sanitize.read_answer(text)
     assert (answer["expected"], len(answer["found"])) == (expected, 3)
-    assert not sanitize.read_answer(said.replace("calls: 9", ""))["expected"]
+    assert not sanitize.read_answer(text.replace("calls: 9", ""))["expected"]
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_races_of_tritons_own_dispatch_are_expected_and_told(read, write, expect
     ],
 )
 def test_what_else_is_told_beside_a_race_of_the_dispatch_is_not_expected(line, summary):
-    said = RACE.format(*[find_line("gl.warp_specialize(")] * 2)
-    assert sanitize.read_answer(said)["expected"]
-    head, _, tail = said.rpartition("========= RACECHECK")
+    answer = RACE.format(*[find_line("gl.warp_specialize(")] * 2)
+    assert sanitize.read_answer(answer)["expected"]
+    head, _, tail = answer.rpartition("========= RACECHECK")
     tail = f" SUMMARY: {summary}\n" if summary else tail
     assert not sanitize.read_answer(f"{head}{line}========= RACECHECK{tail}")["expected"]
 
@@ -143,7 +143,7 @@ def test_further_operands_and_values_change_with_the_layouts():
 
 def test_an_operand_is_placed_with_its_strides_alone():
     x = torch.arange(12).reshape(3, 4)[:, ::2].T
-    placed = sanitize.place(x, torch.device("cpu"))
-    assert torch.equal(placed, x)
-    assert placed.stride() == x.stride()
-    assert placed.untyped_storage().nbytes() == 8 * 11  # up to its last element
+    copy = sanitize.place(x, torch.device("cpu"))
+    assert torch.equal(copy, x)
+    assert copy.stride() == x.stride()
+    assert copy.untyped_storage().nbytes() == 8 * 11  # up to its last element

@@ -33,8 +33,8 @@ def completing(tmp_path_factory):
     script = folder / "completion.bash"
     script.write_text(write_script("bash"))
 
-    def complete(*words):
-        typed = ["bash", "--norc", "-c", ASK, "bash", str(script), "gemmproof", *words]
+    def complete(*args):
+        typed = ["bash", "--norc", "-c", ASK, "bash", str(script), "gemmproof", *args]
         done = subprocess.run(typed, cwd=folder, capture_output=True, text=True, check=True)
         assert done.stderr == ""
         return {word for word in done.stdout.splitlines() if word}
@@ -56,7 +56,7 @@ def test_every_option_of_a_command_is_completed(complete, name):
 
 
 @pytest.mark.parametrize(
-    ("words", "offered"),
+    ("args", "offered"),
     [
         (["check", "k.py:f", "--dtype", ""], set(OPERANDS)),
         (["check", "--dtype", "fp16", "--dtype", "fp8"], {"fp8e4m3", "fp8e5m2"}),
@@ -78,8 +78,8 @@ def test_every_option_of_a_command_is_completed(complete, name):
         (["check", "k.py:f", "--no-pr"], {"--no-proof"}),
     ],
 )  # fmt: skip
-def test_values_are_completed_from_the_options_themselves(complete, words, offered):
-    assert complete(*words) == offered
+def test_values_are_completed_from_the_options_themselves(complete, args, offered):
+    assert complete(*args) == offered
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
@@ -98,14 +98,14 @@ def test_another_shell_is_refused_with_those_that_there_are(capsys):
     with pytest.raises(SystemExit) as end:
         main(["completion", "zhs"])
     assert end.value.code == 2
-    said = "argument SHELL: got 'zhs', expected one of: bash zsh tcsh"
-    assert said in capsys.readouterr().err
+    message = "argument SHELL: got 'zhs', expected one of: bash zsh tcsh"
+    assert message in capsys.readouterr().err
 
 
 def test_a_full_disk_is_one_line():
-    words = [sys.executable, "-m", "gemmproof", "completion", "bash"]
+    command = [sys.executable, "-m", "gemmproof", "completion", "bash"]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 3
-    said = "stdout: got 'No space left on device', expected a place for the answer"
-    assert done.stderr == f"gemmproof completion: {said}\n"
+    message = "stdout: got 'No space left on device', expected a place for the answer"
+    assert done.stderr == f"gemmproof completion: {message}\n"

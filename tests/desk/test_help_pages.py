@@ -39,23 +39,23 @@ FINDING = {"make_finding": 2, "_not_related": None}
 
 def words_of(path: Path) -> set[str]:
     """The words for faults in a file: what findings are made with, and `fault = ...`."""
-    found: list[ast.expr] = []
+    nodes: list[ast.expr] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "id", "")
-            place = NAMING.get(name, FINDING.get(name))
-            found += [] if place is None else node.args[place : place + 1]
-            found += [k.value for k in node.keywords if k.arg == "fault"]
+            index = NAMING.get(name, FINDING.get(name))
+            nodes += [] if index is None else node.args[index : index + 1]
+            nodes += [k.value for k in node.keywords if k.arg == "fault"]
         elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "fault":
-            found.append(node.value)
+            nodes.append(node.value)
         elif isinstance(node, ast.Tuple) and path.stem == "accumulator_drift":
-            found += node.elts[:1]
+            nodes += node.elts[:1]
         elif isinstance(node, ast.Yield) and path.stem == "wrong_formula":
-            found += getattr(node.value, "elts", [])[:1]
-    chosen = [part for n in found for part in ([n.body, n.orelse] if hasattr(n, "orelse") else [n])]
+            nodes += getattr(node.value, "elts", [])[:1]
+    chosen = [part for n in nodes for part in ([n.body, n.orelse] if hasattr(n, "orelse") else [n])]
     literal = [inner for node in chosen for inner in ast.walk(node)]
-    words = {node.value for node in literal if isinstance(node, ast.Constant)}
-    return {w for w in words if isinstance(w, str) and re.fullmatch("[a-z]+(_[a-z]+)*", w)}
+    values = {node.value for node in literal if isinstance(node, ast.Constant)}
+    return {w for w in values if isinstance(w, str) and re.fullmatch("[a-z]+(_[a-z]+)*", w)}
 
 
 def test_every_property_has_a_page_and_its_claim_stands_there():
@@ -85,9 +85,13 @@ def test_no_page_is_about_what_nothing_reports():
     folders = [ROOT / name for name in ("properties", "reference", "src")]
     paths = [p for d in folders for p in d.rglob("*.py") if p.parent.name != "help"]
     text = "\n".join(path.read_text() for path in paths)
-    made = {f"not_{name}" for name in RELATIONS} | {"gap_changed", "guard_changed", "view_changed"}
-    made |= {"element_changed", "kernel_error"}
-    assert [name for name in FAULT_PAGES if name not in made and f'"{name}"' not in text] == []
+    composed = {f"not_{name}" for name in RELATIONS} | {
+        "gap_changed",
+        "guard_changed",
+        "view_changed",
+    }
+    composed |= {"element_changed", "kernel_error"}
+    assert [name for name in FAULT_PAGES if name not in composed and f'"{name}"' not in text] == []
 
 
 @pytest.mark.parametrize("name", EVERY)

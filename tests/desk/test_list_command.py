@@ -47,7 +47,7 @@ def test_everything_is_listed(project, capsys):
     data = json.loads(Path("list.json").read_text())
     first = {"name": "first", "formats": ["fp16", "int8"], "device_only": False}
     assert data["kernels"][0] == first
-    assert {one["name"] for one in data["properties"]} >= set(BY_NAME)
+    assert {row["name"] for row in data["properties"]} >= set(BY_NAME)
     assert "1024x1024x1024" in data["suites"]["square"]
 
 
@@ -56,12 +56,12 @@ def test_a_project_without_kernels_is_listed_too(project, text, capsys):
     if text is not None:
         Path("conftest.py").write_text(text)
     assert main(["list"]) == 0
-    said = "  conftest.py registers none here; gemmproof init writes one\n"
-    assert said in capsys.readouterr().out
+    line = "  conftest.py registers none here; gemmproof init writes one\n"
+    assert line in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("args", "line"),
     [
         ("list --conftest absent.py", "--conftest: got 'absent.py' (no such file), expected a Pyt"),
         ("list --conftest my_kernels.py", "my_kernels.py: got no pytest_gemm_kernels(), expected"),
@@ -73,9 +73,9 @@ def test_a_project_without_kernels_is_listed_too(project, text, capsys):
         ("check absent.py", "target: got 'absent.py' (no such file), expected a Python file\n"),
     ],
 )
-def test_what_cannot_be_listed_is_one_line(project, words, line, capsys):
-    words = words.split()
-    assert refuse(words, capsys).startswith(f"gemmproof {words[0]}: {line}")
+def test_what_cannot_be_listed_is_one_line(project, args, line, capsys):
+    args = args.split()
+    assert refuse(args, capsys).startswith(f"gemmproof {args[0]}: {line}")
 
 
 def test_the_wrappers_of_a_file_are_commands_to_paste(project, capsys):

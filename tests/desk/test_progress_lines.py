@@ -69,11 +69,11 @@ def test_signoff_says_how_far_it_is(slow, monkeypatch, capsys):
 
 
 def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
-    told = threading.Event()
+    printed = threading.Event()
 
     def tell(line):
         say(line)
-        told.set()
+        printed.set()
 
     def judge(request, limits, listener):
         listener({"event": "start", "examples": 20})
@@ -83,10 +83,10 @@ def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
         return Report(SCHEMA, request.name, "pass", (), (), 0.0, {}), None
 
     def judge_until_told(*args):
-        made = judge(*args)
-        told.clear()
-        assert told.wait(60)
-        return made
+        result = judge(*args)
+        printed.clear()
+        assert printed.wait(60)
+        return result
 
     monkeypatch.setattr(shown, "EVERY", 0.1)
     monkeypatch.setattr(shown, "say", tell)

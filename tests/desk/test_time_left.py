@@ -10,10 +10,10 @@ class Clock:
         return self.now
 
 
-def follow(*words):
+def follow(*options):
     """A clock that stands still, and the progress of a command by it."""
     clock = Clock()
-    return clock, Course(*words, clock=clock)
+    return clock, Course(*options, clock=clock)
 
 
 def case(listen, clock, seconds, phase="draw", **more):
@@ -59,14 +59,14 @@ def test_nothing_is_said_of_the_time_that_nothing_tells():
     course({"event": "start", "examples": 20})
     for _ in range(12):
         case(course, clock, 1.0)
-    for phase, more, words in (
+    for phase, more, text in (
         ("shrink", {}, "looking for the smallest case that fails"),
         ("limit", {"limit": ["int8", ""]}, "beyond the contract: int8"),
         ("limit", {}, "narrower contracts"),
         ("launch", {}, "on the GPU: {}"),
     ):
         case(course, clock, 1.0, phase, **more)
-        assert course.tell() == f"matmul: {words}"
+        assert course.tell() == f"matmul: {text}"
     case(course, clock, 1.0)  # of the next format; what was tried between them counts for nothing
     assert course.tell().startswith("matmul: 13 of 20 cases, ")
     course({"event": "ready"})  # the worker died, and another one begins
@@ -91,14 +91,14 @@ def test_of_several_workers_the_parts_are_counted():
         case(listen, clock, 6.0)
         assert course.tell() == "signoff: 0 of 4 kernels; 1 of 10 cases"
     assert course.tell() == "signoff: 1 of 4 kernels, about 20 s left"
-    with course.follow("second") as one, course.follow("third") as two:
-        for listen in (one, two):
+    with course.follow("second") as second, course.follow("third") as third:
+        for listen in (second, third):
             listen({"event": "start", "examples": 10})
         for _ in range(5):
-            case(one, clock, 0.0)
+            case(second, clock, 0.0)
         clock.now += 9.0
-        said = "signoff: 1 of 4 kernels; 5 of 20 cases of 2 more, about 25 s left"
-        assert course.tell() == said
+        text = "signoff: 1 of 4 kernels; 5 of 20 cases of 2 more, about 25 s left"
+        assert course.tell() == text
     assert course.tell() == "signoff: 3 of 4 kernels, about 5 s left"
 
 
@@ -122,13 +122,13 @@ def test_launches_are_numbered_and_the_time_left_follows_from_them():
 
 def test_targets_that_compile_side_by_side_have_a_time_left_before_one_ends():
     clock, course = follow("matmul", 2, "targets")
-    with course.follow("sm_80") as one, course.follow("sm_90") as two:
+    with course.follow("sm_80") as on_sm_80, course.follow("sm_90") as on_sm_90:
         for index in range(3):
-            compile_launch(one, clock, index, 10)
-            compile_launch(two, clock, index, 10)
+            compile_launch(on_sm_80, clock, index, 10)
+            compile_launch(on_sm_90, clock, index, 10)
             assert ("left" in course.tell()) is (index > 0)
-        told = "matmul: 0 of 2 targets; 4 of 20 launches of 2 more, about 2 min left"
-        assert course.tell() == told
+        text = "matmul: 0 of 2 targets; 4 of 20 launches of 2 more, about 2 min left"
+        assert course.tell() == text
 
 
 def judge_cases(listen, clock):
@@ -142,16 +142,16 @@ def test_a_kernel_whose_predictions_are_compiled_is_neither_done_nor_estimated()
     with course.follow("first") as listen:
         judge_cases(listen, clock)
     assert course.tell() == "signoff: 1 of 3 kernels, about 20 s left"
-    with course.follow("second") as one:
-        judge_cases(one, clock)
-        one({"event": "premise", "launch": "f", "number": 3, "of": 8, "done": False})
-        said = "compiling what was predicted: launch 3 of 8, f"
-        assert course.tell() == f"signoff: 1 of 3 kernels; {said}"
+    with course.follow("second") as listener:
+        judge_cases(listener, clock)
+        listener({"event": "premise", "launch": "f", "number": 3, "of": 8, "done": False})
+        text = "compiling what was predicted: launch 3 of 8, f"
+        assert course.tell() == f"signoff: 1 of 3 kernels; {text}"
         with course.follow("third") as two:
             two({"event": "start", "examples": 10})
-            said = "0 of 10 cases and 2 of 8 launches of 2 more"
-            assert course.tell() == f"signoff: 1 of 3 kernels; {said}"
-            one({"event": "case", "phase": "limit", "case": "{}", "limit": ["int8", ""]})
+            text = "0 of 10 cases and 2 of 8 launches of 2 more"
+            assert course.tell() == f"signoff: 1 of 3 kernels; {text}"
+            listener({"event": "case", "phase": "limit", "case": "{}", "limit": ["int8", ""]})
             assert course.tell() == "signoff: 1 of 3 kernels; 2 of 12 cases of 2 more"
         assert course.tell() == "signoff: 2 of 3 kernels; beyond the contract: int8"
     assert course.tell() == "signoff: 3 of 3 kernels, about 1 s left"
@@ -180,15 +180,15 @@ def test_premises_of_a_check_have_a_time_left():
     for number in (1, 2):
         course({"event": "premise", "launch": "f", "number": number, "of": 5, "done": False})
         clock.now += 4.0
-    said = "compiling what was predicted: launch 2 of 5, f"
-    assert course.tell() == f"matmul: {said}, about 15 s left"
+    text = "compiling what was predicted: launch 2 of 5, f"
+    assert course.tell() == f"matmul: {text}, about 15 s left"
     case(course, clock, 1.0, "limit", limit=["int8", ""])
     assert course.tell() == "matmul: beyond the contract: int8"
 
 
 def test_times_are_those_that_a_person_would_say():
-    said = {0: "1 s", 0.2: "1 s", 8.1: "9 s", 12: "15 s", 51: "55 s", 61: "1 min", 400: "7 min"}
-    assert {seconds: format_seconds(seconds) for seconds in said} == said
+    texts = {0: "1 s", 0.2: "1 s", 8.1: "9 s", 12: "15 s", 51: "55 s", 61: "1 min", 400: "7 min"}
+    assert {seconds: format_seconds(seconds) for seconds in texts} == texts
 
 
 def test_names_cannot_move_the_cursor():

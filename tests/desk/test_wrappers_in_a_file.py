@@ -135,16 +135,16 @@ def names_in(path, text):
 def test_every_style_is_found_and_nothing_else(tmp_path):
     path = tmp_path / "styles.py"
     path.write_text(HEAD + STYLES + OTHERS)
-    found = {wrapper.name: wrapper for wrapper in find_wrappers(path)}
-    assert list(found) == [
+    wrappers = {wrapper.name: wrapper for wrapper in find_wrappers(path)}
+    assert list(wrappers) == [
         *("plain", "decorated", "taken_apart", "handed_on", "through_a_launcher", "of_three"),
         *("guarded", "Holder.static", "differentiable", "waited_for"),
         *("by_a_launcher", "by_another", "by_one_elsewhere"),
     ]
-    assert found["of_three"].needs == ("scale", "zero")
-    assert found["decorated"].needs == ()
+    assert wrappers["of_three"].needs == ("scale", "zero")
+    assert wrappers["decorated"].needs == ()
     lines = path.read_text().splitlines()
-    assert all(f"def {w.name.rpartition('.')[2]}(" in lines[w.line - 1] for w in found.values())
+    assert all(f"def {w.name.rpartition('.')[2]}(" in lines[w.line - 1] for w in wrappers.values())
 
 
 def test_functions_whose_kernels_lie_elsewhere_are_told_apart(tmp_path):

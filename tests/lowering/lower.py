@@ -21,35 +21,35 @@ FORMATS = {
 
 def capture(wrapper, gpu="sm_90", dtype="fp16", size=128, every=True, odd=False):
     """What a wrapper launches; with `odd` rows of a whose length nothing divides."""
-    with capture_launches(gpu, every) as made:
+    with capture_launches(gpu, every) as launches:
         a = torch.empty(size, size + odd, dtype=FORMATS[dtype], device="cuda")[:, :size]
         wrapper(a, torch.empty(size, size, dtype=FORMATS[dtype], device="cuda"))
-    return made
+    return launches
 
 
-def compile_only(wrapper, room, gpu, dtype="fp16", **words):
+def compile_only(wrapper, workdir, gpu, dtype="fp16", **options):
     """The only launch of a wrapper, compiled, and the facts that are told of it."""
-    (launch,) = capture(wrapper, gpu, dtype, **words)
-    made = compile_launch(launch, room)
-    return made, tell(made)
+    (launch,) = capture(wrapper, gpu, dtype, **options)
+    compiled = compile_launch(launch, workdir)
+    return compiled, tell(compiled)
 
 
-def ask_cuobjdump(option, made, room):
+def ask_cuobjdump(option, compiled, workdir):
     """What cuobjdump prints of a binary."""
-    cubin = room / "witness.cubin"
-    cubin.write_bytes(made.asm["cubin"])
+    cubin = workdir / "witness.cubin"
+    cubin.write_bytes(compiled.asm["cubin"])
     command = [triton.knobs.nvidia.cuobjdump.path, option, str(cubin)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def read_usage(made, room):
+def read_usage(compiled, workdir):
     """Its table of resources, of the kernel itself."""
-    text = ask_cuobjdump("-res-usage", made, room)
-    line = text.partition(f"Function {made.metadata.name}:")[2].splitlines()[1]
+    text = ask_cuobjdump("-res-usage", compiled, workdir)
+    line = text.partition(f"Function {compiled.metadata.name}:")[2].splitlines()[1]
     return {name: int(n) for name, n in re.findall(r"(\w+)(?:\[\d\])?:(\d+)", line)}
 
 
-def count_sass(made, room):
+def count_sass(compiled, workdir):
     """The names of the machine's instructions, and how often each stands there."""
-    text = ask_cuobjdump("-sass", made, room)
+    text = ask_cuobjdump("-sass", compiled, workdir)
     return Counter(re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?([A-Z][\w.]*)", text, re.M))

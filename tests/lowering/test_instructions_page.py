@@ -62,12 +62,12 @@ def test_a_sample_of_the_cells_is_compiled_to_what_they_say():
     cells = {}
     for row in rows:
         cells.setdefault(row["gpu"], []).append(dot_of(row))
-    made = list(compile_cells(cells, 1))
-    said = {(row["gpu"], dot_of(row)): row for row in rows}
+    compiled_rows = list(compile_cells(cells, 1))
+    recorded = {(row["gpu"], dot_of(row)): row for row in rows}
     # what is refused is so in words that may name this machine's paths
-    compiled = {(row["gpu"], dot_of(row)): row for row in made}
+    compiled = {(row["gpu"], dot_of(row)): row for row in compiled_rows}
     assert {key: strip(row) for key, row in compiled.items()} == {
-        key: strip(row) for key, row in said.items()
+        key: strip(row) for key, row in recorded.items()
     }
 
 
@@ -75,8 +75,8 @@ def strip(row):
     return {**row, "refused": True} if "refused" in row else row
 
 
-def cell(gpu, **words):
-    return CELLS[gpu, replace(USUAL, **words)]
+def cell(gpu, **fields):
+    return CELLS[gpu, replace(USUAL, **fields)]
 
 
 def test_what_the_page_says_in_words_is_so():
@@ -95,9 +95,9 @@ def test_what_the_page_says_in_words_is_so():
         # no tile is too small in M or N
         for (name, dot), row in CELLS.items():
             if name == gpu and dot.dtype not in ("fp8e4m3", "fp64") and dot.precision != "ieee":
-                told = label_cell(row)
-                assert "fma" not in told
-                assert told != "refused" or dot.tile[2] < 32 or (gpu, dot.tile[1]) == ("sm_100", 8)
+                label = label_cell(row)
+                assert "fma" not in label
+                assert label != "refused" or dot.tile[2] < 32 or (gpu, dot.tile[1]) == ("sm_100", 8)
     refused = {gpu for (gpu, _), row in CELLS.items() if "refused" in row and GPUS[gpu].is_amd}
     assert all(
         dot.precision for (gpu, dot), row in CELLS.items() if gpu in refused and "refused" in row

@@ -47,8 +47,8 @@ DOTS = {
 @pytest.mark.parametrize("text", DOTS)
 def test_a_dot_is_read(text):
     (dot,) = list_dots(f"{ALIASES}\n    {text}\n    scf.yield %c : tensor<4xf32> loc(#loc)\n")
-    place, tile, formats, precision = DOTS[text]
-    assert (dot.place, dot.tile) == (place, tile)
+    location, tile, formats, precision = DOTS[text]
+    assert (dot.place, dot.tile) == (location, tile)
     assert (" ".join(dot.formats), dot.precision) == (formats, precision)
 
 
@@ -108,8 +108,8 @@ amdhsa.kernels:
 
 
 def test_amd_assembly():
-    found = read_amdgcn(ASSEMBLY)
-    assert [(x.unit, x.shape, x.a, x.b, x.accumulator, x.from_zero) for x in found.products] == [
+    program = read_amdgcn(ASSEMBLY)
+    assert [(x.unit, x.shape, x.a, x.b, x.accumulator, x.from_zero) for x in program.products] == [
         ("mfma", (16, 16, 16), "bf16", "bf16", "f32", True),
         ("mfma", (32, 32, 16), "fp8", "bf8", "f32", False),
         ("mfma", (4, 4, 4), "f16", "f16", "f32", False),
@@ -120,10 +120,10 @@ def test_amd_assembly():
         (FMA, None, "", "", "f32", False),
         (FMA, None, "", "", "", False),
     ]
-    assert [x[1:] for x in found.accesses] == [
+    assert [x[1:] for x in program.accesses] == [
         ("load", 16), ("lds load", 16), ("load", 2), ("store", 12), ("atomic", 0),
     ]  # fmt: skip
-    assert {x.place for x in found.products} == {("/project/k.py", 7, 13)}
-    assert found.counts["vgpr_count"] == 126
-    assert found.counts["agpr_count"] == 4
-    assert found.counts["vgpr_spill_count"] == 3
+    assert {x.place for x in program.products} == {("/project/k.py", 7, 13)}
+    assert program.counts["vgpr_count"] == 126
+    assert program.counts["agpr_count"] == 4
+    assert program.counts["vgpr_spill_count"] == 3

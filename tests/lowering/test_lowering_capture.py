@@ -21,15 +21,15 @@ from gemmproof.target import TargetError
 from gemmproof.worker.protocol import Request
 
 
-def ask(wrapper, room, gpu="sm_90", contract=None, operands=None, spec=None, **words):
+def ask(wrapper, workdir, gpu="sm_90", contract=None, operands=None, spec=None, **options):
     """What a worker tells of a wrapper's launches: those that it tells of, and all events."""
     contract = contract or Contract()
     kernel = KernelUnderTest("k", wrapper, contract, operands=operands or {}, spec=spec)
-    plan = {"sizes": {}, "layouts": {}, "every": False, "done": 0, "room": str(room), **words}
+    plan = {"sizes": {}, "layouts": {}, "every": False, "done": 0, "room": str(workdir), **options}
     events = []
     serve(Request("lowering", "k", gpu=gpu, plan=plan), lambda request: kernel, events.append)
-    told = [x["lowering"] for x in events if x["event"] == "lowered"]
-    return [LoweredLaunch.from_dict(json.loads(json.dumps(x))) for x in told], events
+    lowerings = [x["lowering"] for x in events if x["event"] == "lowered"]
+    return [LoweredLaunch.from_dict(json.loads(json.dumps(x))) for x in lowerings], events
 
 
 def show(lowering):
@@ -38,25 +38,25 @@ def show(lowering):
 
 def test_each_configuration_that_pruning_leaves_is_captured():
     """Heuristics decide by each of them."""
-    made = capture(lowered_kernels.tuned, size=48)
-    assert [x.configuration for x in made] == [{"BM": n, "BN": 64, "BK": 32} for n in (32, 64)]
-    assert [x.configurations for x in made] == [2, 2]
-    assert [x.constants["WHOLE"] for x in made] == [False, False]
-    assert [x.grids for x in made] == [[(2, 1, 1)], [(1, 1, 1)]]
+    captured = capture(lowered_kernels.tuned, size=48)
+    assert [x.configuration for x in captured] == [{"BM": n, "BN": 64, "BK": 32} for n in (32, 64)]
+    assert [x.configurations for x in captured] == [2, 2]
+    assert [x.constants["WHOLE"] for x in captured] == [False, False]
+    assert [x.grids for x in captured] == [[(2, 1, 1)], [(1, 1, 1)]]
     (first,) = capture(lowered_kernels.tuned, size=64, every=False)
     assert (first.configuration["BM"], first.constants["WHOLE"]) == (32, True)
 
 
 def test_launches_that_compile_to_the_same_are_one():
-    made = join_launches(capture(lowered_kernels.several))
-    assert [(x.configuration["BM"], len(x.grids)) for x in made] == [(16, 2), (64, 1)]
-    assert [x.options.num_warps for x in made] == [4, 8]
+    joined = join_launches(capture(lowered_kernels.several))
+    assert [(x.configuration["BM"], len(x.grids)) for x in joined] == [(16, 2), (64, 1)]
+    assert [x.options.num_warps for x in joined] == [4, 8]
 
 
 def test_a_wrapper_may_ask_what_it_compiled():
-    made = capture(lowered_kernels.asks_the_kernel)
+    captured = capture(lowered_kernels.asks_the_kernel)
     launched = [("wrong_assembly_kernel", []), ("tile_kernel", [(2, 2, 1)])]
-    assert [(x.kernel, x.grids) for x in made] == launched
+    assert [(x.kernel, x.grids) for x in captured] == launched
 
 
 @pytest.mark.lane("full")
@@ -77,34 +77,34 @@ def test_all_of_it_survives_json_and_is_the_same_again(tmp_path, monkeypatch):
 
 @pytest.mark.lane("full")
 def test_the_screen_says_what_an_engineer_asks(tmp_path):
-    (one,), _ = ask(lowered_kernels.promoted, tmp_path, contract=Contract(formats=("fp8e4m3",)))
-    assert show(one).splitlines()[:3] == [
+    (launch,), _ = ask(lowered_kernels.promoted, tmp_path, contract=Contract(formats=("fp8e4m3",)))
+    assert show(launch).splitlines()[:3] == [
         "tile_kernel fp8e4m3 for sm_90: BM=64 BN=64 BK=64 PRECISION=ieee EVERY=64 WHOLE=False",
         "  lowered_kernels.py:12  dot 64x64x64 of f8E4M3FN x f8E4M3FN: 2 wgmma m64n64k32,"
         " e4m3 x e4m3 + f32, from shared memory",
         "                         sums of 64 of k are added in fp32: 32 additions a thread",
     ]
-    (one,), _ = ask(lowered_kernels.cut, tmp_path, "sm_80", Contract(formats=("fp32",)))
-    assert "fp32 operands are cut to tf32 (input_precision=tf32)" in show(one)
-    quiet = replace(one, dots=(replace(one.dots[0], precision="ieee"),))
+    (launch,), _ = ask(lowered_kernels.cut, tmp_path, "sm_80", Contract(formats=("fp32",)))
+    assert "fp32 operands are cut to tf32 (input_precision=tf32)" in show(launch)
+    quiet = replace(launch, dots=(replace(launch.dots[0], precision="ieee"),))
     assert "which the source does not ask for" in show(quiet)
-    assert "does not fit" not in show(one)
-    full = replace(one, resources=replace(one.resources, shared=10**6))
+    assert "does not fit" not in show(launch)
+    full = replace(launch, resources=replace(launch.resources, shared=10**6))
     assert "1000000 of 166912 bytes of shared memory: does not fit" in show(full)
-    wide = replace(one, resources=replace(one.resources, threads=2048))
+    wide = replace(launch, resources=replace(launch.resources, threads=2048))
     assert "bytes of shared memory: does not fit: 2048 of 1024 threads" in show(wide)
 
 
 @pytest.mark.lane("full")
 def test_many_launches_are_rows_of_a_table(tmp_path):
-    told, _ = ask(lowered_kernels.tuned, tmp_path, every=True)
+    tuned, _ = ask(lowered_kernels.tuned, tmp_path, every=True)
     fp8 = Contract(formats=("fp8e4m3",))
     (promoted,), _ = ask(lowered_kernels.promoted, tmp_path, "sm_89", fp8)
     refused = replace(promoted, error="no such type", where="a/b.py:3")
     full = replace(promoted, resources=replace(promoted.resources, shared=10**6, stack=8))
     wide = replace(promoted, resources=replace(promoted.resources, threads=2048))
     odd = replace(promoted, unrecognised=("b.py:4: mma.new",))
-    lines = [text for text, _ in tabulate([*told, refused, full, wide, odd])]
+    lines = [text for text, _ in tabulate([*tuned, refused, full, wide, odd])]
     assert [lines[0], lines[4]] == ["tuned_kernel fp16", ""]
     assert lines[2].startswith("sm_90   BM=32 BN=64 BK=32 warps=4 stages=3  8 mma m16n8k16 f16")
     assert lines[3].startswith("sm_90   BM=64 BN=64 BK=32 warps=4 stages=3  2 wgmma m64n64k16 f16")
@@ -116,29 +116,29 @@ def test_many_launches_are_rows_of_a_table(tmp_path):
 
 
 def test_fp32_in_full_is_told_as_fused_multiply_adds(tmp_path):
-    (one,), _ = ask(lowered_kernels.flat, tmp_path, "sm_75", Contract(formats=("fp32",)))
-    assert "256 fma.rn.f32: fused multiply-adds, no tensor core" in show(one)
+    (launch,), _ = ask(lowered_kernels.flat, tmp_path, "sm_75", Contract(formats=("fp32",)))
+    assert "256 fma.rn.f32: fused multiply-adds, no tensor core" in show(launch)
 
 
 def test_what_triton_refuses_has_its_message_and_line(tmp_path):
-    (one,), _ = ask(lowered_kernels.shallow, tmp_path)
-    assert one.where.endswith("lowered_kernels.py:13")
-    assert "K >= 16" in one.error
-    assert "not compiled: lowered_kernels.py:13: Triton refuses" in show(one)
+    (launch,), _ = ask(lowered_kernels.shallow, tmp_path)
+    assert launch.where.endswith("lowered_kernels.py:13")
+    assert "K >= 16" in launch.error
+    assert "not compiled: lowered_kernels.py:13: Triton refuses" in show(launch)
 
 
 def test_what_a_target_lacks_is_told_by_its_own_verifier(tmp_path):
     """Triton has no dot of integers before Ampere, and says so only once it has optimised it."""
-    (one,), _ = ask(lowered_kernels.right, tmp_path, "sm_75", Contract(formats=("int8",)))
-    assert one.where.endswith("lowered_kernels.py:13")
-    assert "compiling tile_kernel for sm_75: 'arith.extf' op operand #0 must be" in one.error
+    (launch,), _ = ask(lowered_kernels.right, tmp_path, "sm_75", Contract(formats=("int8",)))
+    assert launch.where.endswith("lowered_kernels.py:13")
+    assert "compiling tile_kernel for sm_75: 'arith.extf' op operand #0 must be" in launch.error
 
 
 def test_what_ptxas_refuses_has_the_line_of_the_source(tmp_path):
-    (one,), _ = ask(lowered_kernels.wrong_assembly, tmp_path)
-    said = "compiling wrong_assembly_kernel for sm_90: ptxas: Unknown modifier '.such'"
-    assert one.error == said
-    line = one.where.rpartition(":")[2]
+    (launch,), _ = ask(lowered_kernels.wrong_assembly, tmp_path)
+    message = "compiling wrong_assembly_kernel for sm_90: ptxas: Unknown modifier '.such'"
+    assert launch.error == message
+    line = launch.where.rpartition(":")[2]
     source = Path(lowered_kernels.__file__).read_text().splitlines()
     call = source[int(line) - 1]  # its first line, or as older Tritons have it that of its text
     assert "tl.inline_asm_elementwise(" in call or "no.such.instruction" in call
@@ -153,15 +153,15 @@ def test_without_ptxas_it_is_one_line(tmp_path, monkeypatch):
 
 def test_a_ptxas_that_dies_is_one_line(tmp_path, monkeypatch):
     replace_ptxas(monkeypatch, tmp_path, "kill -SEGV $$")
-    (one,), _ = ask(lowered_kernels.right, tmp_path, "sm_80")
-    assert one.error == (
+    (launch,), _ = ask(lowered_kernels.right, tmp_path, "sm_80")
+    assert launch.error == (
         "compiling tile_kernel for sm_80: PTXAS error: `ptxas` failed with error code -11"
     )
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("wrapper", "words", "message"),
+    ("wrapper", "options", "message"),
     [
         ("raises", {}, r"lowered_kernels.py:\d+: got ValueError: no such thing, expected launches"),
         ("launches_nothing", {}, "k: got no launch of a Triton kernel, expected one"),
@@ -169,9 +169,9 @@ def test_a_ptxas_that_dies_is_one_line(tmp_path, monkeypatch):
         ("right", {"layouts": {"a": "shared"}}, "case a: got"),
     ],
 )
-def test_a_wrapper_that_launches_nothing_is_told_in_a_line(wrapper, words, message, tmp_path):
+def test_a_wrapper_that_launches_nothing_is_told_in_a_line(wrapper, options, message, tmp_path):
     with pytest.raises(TargetError, match=message):
-        ask(getattr(lowered_kernels, wrapper), tmp_path, **words)
+        ask(getattr(lowered_kernels, wrapper), tmp_path, **options)
 
 
 def test_sizes_are_those_that_the_contract_admits(tmp_path):
@@ -183,6 +183,6 @@ def test_sizes_are_those_that_the_contract_admits(tmp_path):
 
     contract = Contract(M="..48", K="512..")
     operands, spec = {"ids": Operand("int32", "M", (0, 7))}, lambda a, b, ids: a @ b
-    words = {"sizes": {"N": 72}, "layouts": {"b": "column"}}
-    ask(note, tmp_path, contract=contract, operands=operands, spec=spec, **words)
+    options = {"sizes": {"N": 72}, "layouts": {"b": "column"}}
+    ask(note, tmp_path, contract=contract, operands=operands, spec=spec, **options)
     assert seen == {"a": (32, 1024), "b": (1024, 72), "b_strides": (1, 1024), "ids": (32,)}

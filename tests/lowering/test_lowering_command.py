@@ -18,15 +18,15 @@ def here(monkeypatch):
     monkeypatch.chdir(Path(__file__).parent)
 
 
-def run(capsys, words):
+def run(capsys, args):
     """The exit code, stdout and stderr of a command."""
-    code = main(["lowering", *shlex.split(words)])
+    code = main(["lowering", *shlex.split(args)])
     shown = capsys.readouterr()
     return code, shown.out, shown.err
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ("", "target: got neither of TARGET and --kernel, expected one of them"),
         (f"{KERNELS}:right --kernel matmul", "target: got both of TARGET and --kernel"),
@@ -37,15 +37,15 @@ def run(capsys, words):
         (f"{KERNELS}:right --json /nowhere/x.json", "--json: got '/nowhere/x.json'"),
     ],
 )
-def test_bad_usage_is_one_line(words, message, capsys):
-    code, out, err = run(capsys, f"{words} --quiet")
+def test_bad_usage_is_one_line(args, message, capsys):
+    code, out, err = run(capsys, f"{args} --quiet")
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         f"{KERNELS}:right --target sm_60",
         f"{KERNELS}:right --sizes M=0",
@@ -55,28 +55,28 @@ def test_bad_usage_is_one_line(words, message, capsys):
         f"{KERNELS}:right --config second",
     ],
 )
-def test_what_an_option_does_not_take_is_told_by_its_name(words, capsys):
+def test_what_an_option_does_not_take_is_told_by_its_name(args, capsys):
     with pytest.raises(SystemExit) as left:
-        run(capsys, words)
+        run(capsys, args)
     assert left.value.code == 2
-    assert f"argument {words.split()[1]}: got" in capsys.readouterr().err
+    assert f"argument {args.split()[1]}: got" in capsys.readouterr().err
 
 
 def test_targets_are_told_in_their_order_and_written(capsys, tmp_path):
     """One that refuses the kernel does not keep the others from it."""
     path = tmp_path / "told.json"
-    words = f"--dtype int8 --sizes M=64,N=64,K=64 --json {path} --quiet"
-    code, out, err = run(capsys, f"{KERNELS}:right --target sm_75 --target gfx942 {words}")
+    options = f"--dtype int8 --sizes M=64,N=64,K=64 --json {path} --quiet"
+    code, out, err = run(capsys, f"{KERNELS}:right --target sm_75 --target gfx942 {options}")
     assert (code, err) == (3, "")
     heads = [line for line in out.splitlines() if line.startswith("tile_kernel")]
     assert [line.partition(" for ")[2].partition(":")[0] for line in heads] == ["sm_75", "gfx942"]
     assert "not compiled: lowered_kernels.py:13: compiling tile_kernel for sm_75" in out
     assert "v_mfma_i32_32x32x16_i8, i8 x i8 + i32, from registers" in out
     assert "right: 1 launch compiled for sm_75 gfx942, 1 not (" in out.splitlines()[-1]
-    told = json.loads(path.read_text())
-    assert [x["target"] for x in told["launches"]] == ["sm_75", "gfx942"]
-    assert told["launches"][0]["where"] == "lowered_kernels.py:13"
-    assert told["launches"][1]["grid"] == [1, 1, 1]
+    document = json.loads(path.read_text())
+    assert [x["target"] for x in document["launches"]] == ["sm_75", "gfx942"]
+    assert document["launches"][0]["where"] == "lowered_kernels.py:13"
+    assert document["launches"][1]["grid"] == [1, 1, 1]
 
 
 @pytest.mark.lane("full")
@@ -94,8 +94,8 @@ def test_a_compiler_that_ends_badly_is_told_and_others_go_on(
     """Of several launches each is told of, and each target compiles what it can."""
     count = 1 + (wrapper == "several")
     replace_ptxas(monkeypatch, tmp_path, does)
-    words = f"--target sm_80 --target gfx942 {limits} --quiet"
-    code, out, _ = run(capsys, f"{KERNELS}:{wrapper} {words}")
+    options = f"--target sm_80 --target gfx942 {limits} --quiet"
+    code, out, _ = run(capsys, f"{KERNELS}:{wrapper} {options}")
     assert code == 3
     assert out.count(message) == count
     assert "v_mfma_f32_32x32x8_f16" in out

@@ -35,17 +35,21 @@ DOTS = {
 }  # fmt: skip
 
 
-def check_binary(made, told, room):
+def check_binary(compiled, facts, workdir):
     """Registers, stack and shared memory are those that cuobjdump reads; accesses those of SASS."""
-    usage, needs, sass = read_usage(made, room), told["resources"], count_sass(made, room)
+    usage, needs, sass = (
+        read_usage(compiled, workdir),
+        facts["resources"],
+        count_sass(compiled, workdir),
+    )
     assert needs.registers == usage["REG"]
     assert needs.stack == usage["STACK"] + usage["LOCAL"]
     assert needs.static_shared == usage["SHARED"]
-    assert needs.threads == 32 * made.metadata.num_warps
+    assert needs.threads == 32 * compiled.metadata.num_warps
     assert (needs.spills > 0) == any(name.startswith("STL") for name in sass)
     for kind, names in (("store", "STG.E"), ("load", "LDG.E"), ("async copy", "LDGSTS.E")):
-        counted = {x.bytes: 0 for x in told["accesses"] if x.kind == kind}
-        for x in told["accesses"]:
+        counted = {x.bytes: 0 for x in facts["accesses"] if x.kind == kind}
+        for x in facts["accesses"]:
             if x.kind == kind:
                 counted[x.bytes] += x.count
         assert counted == count_widths(sass, names), kind
@@ -53,59 +57,59 @@ def check_binary(made, told, room):
 
 def count_widths(sass, prefix):
     """The bytes of each access of a kind in SASS, whose names end in the bits from 64 on."""
-    found = {}
+    counts = {}
     for name, count in sass.items():
         if name == prefix or name.startswith(f"{prefix}."):
-            words = name.split(".")
-            size = 16 if "128" in words else 8 if "64" in words else 2 if "U16" in words else 4
-            found[size] = found.get(size, 0) + count
-    return found
+            parts = name.split(".")
+            size = 16 if "128" in parts else 8 if "64" in parts else 2 if "U16" in parts else 4
+            counts[size] = counts.get(size, 0) + count
+    return counts
 
 
 @pytest.mark.parametrize("case", first_of_each(DOTS))
 def test_a_dot_is_what_stands_in_the_binary(case, tmp_path):
     named, unit, shape, formats, sass = DOTS[case]
     name, dtype, gpu = named.split()
-    made, told = compile_only(getattr(lowered_kernels, name), tmp_path, gpu, dtype)
-    (dot,) = told["dots"]
-    (one,) = dot.instructions
-    assert (one.unit, one.shape) == (unit, shape)
-    assert f"{one.a} {one.b} {one.accumulator}" == formats
-    assert one.count == count_sass(made, tmp_path)[sass]
+    compiled, facts = compile_only(getattr(lowered_kernels, name), tmp_path, gpu, dtype)
+    (dot,) = facts["dots"]
+    (instruction,) = dot.instructions
+    assert (instruction.unit, instruction.shape) == (unit, shape)
+    assert f"{instruction.a} {instruction.b} {instruction.accumulator}" == formats
+    assert instruction.count == count_sass(compiled, tmp_path)[sass]
     assert dot.where.endswith(("lowered_kernels.py:12", "lowered_kernels.py:13"))
-    assert told["unrecognised"] == ()
-    check_binary(made, told, tmp_path)
+    assert facts["unrecognised"] == ()
+    check_binary(compiled, facts, tmp_path)
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_100"])
 def test_fp32_in_full_has_no_tensor_core(gpu, tmp_path):
     """Blackwell has an instruction for two of them."""
-    made, told = compile_only(lowered_kernels.flat, tmp_path, gpu, "fp32")
-    (dot,) = told["dots"]
-    sass = count_sass(made, tmp_path)
+    compiled, facts = compile_only(lowered_kernels.flat, tmp_path, gpu, "fp32")
+    (dot,) = facts["dots"]
+    sass = count_sass(compiled, tmp_path)
     assert not dot.has_cores
     assert dot.precision == "ieee"
     count = sum(x.count for x in dot.instructions)
     assert count == sass["FFMA"] + 2 * sass["FFMA2"] == 16 * 64 * 32 // 128
-    check_binary(made, told, tmp_path)
+    check_binary(compiled, facts, tmp_path)
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("gpu", ["sm_89", "sm_90", "sm_100"])
 def test_short_sums_of_fp8_are_added_in_fp32(gpu, tmp_path):
     """In the loop, once for each element of the accumulator."""
-    told = compile_only(lowered_kernels.promoted, tmp_path, gpu, "fp8e4m3")[1]
-    (dot,) = told["dots"]
+    facts = compile_only(lowered_kernels.promoted, tmp_path, gpu, "fp8e4m3")[1]
+    (dot,) = facts["dots"]
     assert (dot.promoted, dot.promoted_k) == (64 * 64 // 128, 64)
-    told = compile_only(lowered_kernels.right, tmp_path, gpu, "fp8e4m3")[1]
-    (dot,) = told["dots"]
+    facts = compile_only(lowered_kernels.right, tmp_path, gpu, "fp8e4m3")[1]
+    (dot,) = facts["dots"]
     assert (dot.promoted, dot.promoted_k) == (0, None)
 
 
 def test_what_is_asked_and_what_is_multiplied_differ_where_fp8_is_widened(tmp_path):
-    told = compile_only(lowered_kernels.flat, tmp_path, "sm_90", "fp8e4m3")[1]
-    (dot,) = told["dots"]
+    facts = compile_only(lowered_kernels.flat, tmp_path, "sm_90", "fp8e4m3")[1]
+    (dot,) = facts["dots"]
     assert dot.asked[:2] == ("f8E4M3FN", "f8E4M3FN")
     assert dot.tile == (16, 64, 32)
     assert [x.a for x in dot.instructions] == ["f16"]
@@ -113,27 +117,27 @@ def test_what_is_asked_and_what_is_multiplied_differ_where_fp8_is_widened(tmp_pa
 
 @pytest.mark.lane("full")
 def test_a_length_that_nothing_divides_costs_the_wide_loads(tmp_path):
-    made, told = compile_only(lowered_kernels.right, tmp_path, "sm_80", odd=True)
-    kinds = {(x.kind, x.bytes) for x in told["accesses"]}
+    compiled, facts = compile_only(lowered_kernels.right, tmp_path, "sm_80", odd=True)
+    kinds = {(x.kind, x.bytes) for x in facts["accesses"]}
     assert ("load", 2) in kinds
-    assert made.launch.specialised["stride_am"] == ""
-    assert made.launch.specialised["stride_ak"] == "1"
-    assert made.launch.specialised["stride_bk"] == made.launch.specialised["K"] == "16"
-    check_binary(made, told, tmp_path)
+    assert compiled.launch.specialised["stride_am"] == ""
+    assert compiled.launch.specialised["stride_ak"] == "1"
+    assert compiled.launch.specialised["stride_bk"] == compiled.launch.specialised["K"] == "16"
+    check_binary(compiled, facts, tmp_path)
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_100"])
 def test_spills_are_told(gpu, tmp_path):
-    made, told = compile_only(lowered_kernels.spilling, tmp_path, gpu)
-    assert told["resources"].spills > 0
-    check_binary(made, told, tmp_path)
+    compiled, facts = compile_only(lowered_kernels.spilling, tmp_path, gpu)
+    assert facts["resources"].spills > 0
+    check_binary(compiled, facts, tmp_path)
 
 
 def test_a_pipelined_loop_has_buffers(tmp_path):
-    told = compile_only(lowered_kernels.right, tmp_path, "sm_90")[1]
-    assert told["buffers"] == 3
-    assert told["specialised_warps"] is False
+    facts = compile_only(lowered_kernels.right, tmp_path, "sm_90")[1]
+    assert facts["buffers"] == 3
+    assert facts["specialised_warps"] is False
 
 
 @pytest.mark.parametrize(
@@ -146,16 +150,19 @@ def test_a_pipelined_loop_has_buffers(tmp_path):
 )
 def test_amd_matrix_cores(dtype, name, formats, tmp_path):
     """Counts are those of the assembly's own words, and of its summary in comments."""
-    made, told = compile_only(lowered_kernels.right, tmp_path, "gfx942", dtype)
-    (dot,) = told["dots"]
-    (one,) = dot.instructions
-    assert (one.name, one.a, one.b, one.accumulator) == (name, *formats)
-    text = made.asm["amdgcn"]
-    assert one.count == text.count(f"\t{name} ")
-    needs = told["resources"]
+    compiled, facts = compile_only(lowered_kernels.right, tmp_path, "gfx942", dtype)
+    (dot,) = facts["dots"]
+    (instruction,) = dot.instructions
+    assert (instruction.name, instruction.a, instruction.b, instruction.accumulator) == (
+        name,
+        *formats,
+    )
+    text = compiled.asm["amdgcn"]
+    assert instruction.count == text.count(f"\t{name} ")
+    needs = facts["resources"]
     assert f"; TotalNumVgprs: {needs.registers}\n" in text
     assert f"; NumAgprs: {needs.accumulation_registers}\n" in text
     assert f"; TotalNumSgprs: {needs.scalar_registers}\n" in text
     assert f"; ScratchSize: {needs.stack}\n" in text
-    stores = sum(x.count for x in told["accesses"] if x.kind == "store")
+    stores = sum(x.count for x in facts["accesses"] if x.kind == "store")
     assert stores == text.count("\tbuffer_store_") + text.count("\tglobal_store_") > 0

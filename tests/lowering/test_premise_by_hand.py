@@ -35,8 +35,8 @@ def predict(target, in_format, tile=TILE, from_zero=False, **how):
 
 def made(unit, shape, a, accumulator="f32", count=8, name="", **more):
     """An instruction of a compiled program."""
-    words = {"wgmma": ("shared", "shared"), "tcgen05": ("shared", "shared")}
-    operands = words.get(unit, ("registers", "registers"))
+    by_unit = {"wgmma": ("shared", "shared"), "tcgen05": ("shared", "shared")}
+    operands = by_unit.get(unit, ("registers", "registers"))
     return DotInstruction(name or unit, unit, count, shape, a, a, accumulator, operands, **more)
 
 
@@ -45,17 +45,17 @@ def compiled(*instructions, tile=TILE, width=2, where="file.py:70", **more):
     warps = (2, 2) if len(tile) == 3 else (2, 1, 2)
     side = f"dot_op<{{opIdx = 0, parent = nvidia_mma<{{warpsPerCTA = [2, 2]}}>, kWidth = {width}}}>"
     layouts = (side, side, f"nvidia_mma<{{versionMajor = 2, warpsPerCTA = {list(warps)}}}>")
-    words = {"precision": "", "promoted": 0, "promoted_k": None} | more
-    kinds, strays = words.pop("kinds", 1), words.pop("strays", False)
-    dot = DotLowering(where, ("", "", ""), tile, words.pop("precision"), layouts, instructions)
-    return CompiledDot(where, (replace(dot, **words),), (tile,), kinds, warps, strays)
+    fields = {"precision": "", "promoted": 0, "promoted_k": None} | more
+    kinds, strays = fields.pop("kinds", 1), fields.pop("strays", False)
+    dot = DotLowering(where, ("", "", ""), tile, fields.pop("precision"), layouts, instructions)
+    return CompiledDot(where, (replace(dot, **fields),), (tile,), kinds, warps, strays)
 
 
 def judge(predicted, *dots):
     """The only comparison of some recorded dots."""
     several = predicted if isinstance(predicted, list) else [predicted]
-    (one,) = compare(join_predicted(several), dots)
-    return one
+    (comparison,) = compare(join_predicted(several), dots)
+    return comparison
 
 
 HOPPER = made("wgmma", (64, 64, 16), "f16")
@@ -186,39 +186,39 @@ UNTOLD = {
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_was_predicted_was_compiled(name):
-    found = judge(*RIGHT[name])
-    assert (found.status, found.line) == (AGREED, "")
-    assert not found.open
+    comparison = judge(*RIGHT[name])
+    assert (comparison.status, comparison.line) == (AGREED, "")
+    assert not comparison.open
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_premise_that_does_not_hold_is_named_with_both_sides(name):
     base, dot, aspect = WRONG[name]
-    found = judge(RIGHT[base][0], dot)
-    assert found.status == CONTRADICTED
-    assert found.line.startswith("file.py:70: predicted as ")
-    assert "; compiled to " in found.line
-    assert found.line.endswith(f"(they differ in {aspect})")
+    comparison = judge(RIGHT[base][0], dot)
+    assert comparison.status == CONTRADICTED
+    assert comparison.line.startswith("file.py:70: predicted as ")
+    assert "; compiled to " in comparison.line
+    assert comparison.line.endswith(f"(they differ in {aspect})")
 
 
 @pytest.mark.parametrize("name", UNTOLD)
 def test_what_is_not_recognised_contradicts_nothing(name):
-    found = judge(RIGHT["wgmma"][0], UNTOLD[name])
-    assert found.status == NOT_KNOWN
-    assert found.line.startswith("file.py:70: ")
+    comparison = judge(RIGHT["wgmma"][0], UNTOLD[name])
+    assert comparison.status == NOT_KNOWN
+    assert comparison.line.startswith("file.py:70: ")
 
 
 def test_premises_that_the_program_does_not_tell_are_open():
-    unread = replace(FEW_ROWS, shape=None, a="", b="", accumulator="")
-    assert judge(RIGHT["mma"][0], compiled(unread)).open == (
+    unknown = replace(FEW_ROWS, shape=None, a="", b="", accumulator="")
+    assert judge(RIGHT["mma"][0], compiled(unknown)).open == (
         "the accumulator", "formats", "k of a step", "the order of k", "promotion",
     )  # fmt: skip
     strange = compiled(FEW_ROWS)
     bare = replace(strange.lowerings[0], layouts=("linear<{}>", "linear<{}>", ""))
     assert judge(RIGHT["mma"][0], replace(strange, lowerings=(bare,))).open == ("the order of k",)
     wide = compiled(made("mma", (8, 8, 4), "f64", "f64"))  # two neighbours of a thread: not its own
-    found = judge(predict("sm_90", "fp64"), wide)
-    assert (found.status, found.open) == (AGREED, ("the order of k",))
+    comparison = judge(predict("sm_90", "fp64"), wide)
+    assert (comparison.status, comparison.open) == (AGREED, ("the order of k",))
     # a chain that is cut where a register is moved: both ways to count do not agree
     torn = compiled(PROMOTED, promoted=32, promoted_k=32)
     never = RIGHT["fp8, never promoted"][0]
@@ -248,11 +248,11 @@ def test_sums_that_the_source_itself_adds_are_no_promotion():
 def test_two_dots_of_a_line_need_an_instruction_each():
     fine, coarse = RIGHT["wgmma"][0], predict("sm_90", "fp16", tile=(16, 64, 128))
     dot = replace(compiled(HOPPER, FEW_ROWS, kinds=2), tiles=(TILE, coarse.tile))
-    found = compare(join_predicted([fine, coarse]), [dot])
-    assert [x.status for x in found] == [AGREED, AGREED]
+    comparisons = compare(join_predicted([fine, coarse]), [dot])
+    assert [x.status for x in comparisons] == [AGREED, AGREED]
     lacking = replace(compiled(HOPPER, kinds=2), tiles=(TILE, coarse.tile))
-    found = compare(join_predicted([fine, coarse]), [lacking])
-    assert {x.status for x in found} == {AGREED, CONTRADICTED}
+    comparisons = compare(join_predicted([fine, coarse]), [lacking])
+    assert {x.status for x in comparisons} == {AGREED, CONTRADICTED}
 
 
 def test_a_sum_that_is_folded_into_a_dot_moves_it_to_its_own_line():
@@ -264,13 +264,13 @@ def test_a_sum_that_is_folded_into_a_dot_moves_it_to_its_own_line():
 def test_instructions_at_the_line_of_an_operand_are_those_of_the_only_dot():
     (asked,) = RIGHT["wgmma"][1].lowerings
     empty = replace(asked, instructions=(DotInstruction("", UNKNOWN, 0),))
-    stray = replace(asked, where="file.py:60")
+    elsewhere = replace(asked, where="file.py:60")
     dot = ir_dot(70)
-    (home,) = join_lines([dot], [empty, stray])
+    (home,) = join_lines([dot], [empty, elsewhere])
     assert [x.where for x in home.lowerings] == ["file.py:70", "file.py:60"]
     assert not home.strays
     # of two lines it may be either's: how many there are says nothing
-    both = join_lines([dot, ir_dot(80)], [asked, replace(asked, where="file.py:80"), stray])
+    both = join_lines([dot, ir_dot(80)], [asked, replace(asked, where="file.py:80"), elsewhere])
     assert [x.strays for x in both] == [True, True]
 
 

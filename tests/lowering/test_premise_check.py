@@ -30,8 +30,8 @@ TARGET = f"{Path(kernels.__file__).resolve()}:right"
 SIZES = ["--target", "sm_80", "--case", CASE.to_json(), "--no-proof", "--quiet"]
 
 
-def judge(one=KERNEL, **words):
-    return check(one, case=CASE, target="sm_80", premise=True, **words)
+def judge(kernel=KERNEL, **options):
+    return check(kernel, case=CASE, target="sm_80", premise=True, **options)
 
 
 def launch(*wrappers, target="sm_80"):
@@ -56,10 +56,10 @@ def test_a_check_tells_that_what_it_predicts_is_compiled():
     report = judge(listener=events.append)
     assert report.verdict == "pass"
     assert report.premises == replace(report.premises, target="sm_80", launches=1, agreed=1)
-    said = [text for text, _ in lines(report, str)]
-    assert "premises: 1 launch compiled for sm_80, all as predicted" in said
-    told = [(x["number"], x["of"], x["done"]) for x in events if x["event"] == "premise"]
-    assert told == [(1, 1, False)]
+    texts = [text for text, _ in lines(report, str)]
+    assert "premises: 1 launch compiled for sm_80, all as predicted" in texts
+    progress = [(x["number"], x["of"], x["done"]) for x in events if x["event"] == "premise"]
+    assert progress == [(1, 1, False)]
     assert Report.from_json(report.to_json()) == report
 
 
@@ -84,9 +84,9 @@ def test_a_contradiction_is_an_error_of_ours_and_no_finding(monkeypatch):
     assert "; compiled to 16 mma m16n8k16 of f16 x f16 onto f32" in line
     assert line.endswith("(they differ in k of a step)")
     assert line in report.note
-    said = [text for text, _ in lines(report, str)]
-    assert "premises: 1 launch compiled for sm_80: 0 of 1 dot as predicted, 1 not" in said
-    assert f"  {line}" in said
+    texts = [text for text, _ in lines(report, str)]
+    assert "premises: 1 launch compiled for sm_80: 0 of 1 dot as predicted, 1 not" in texts
+    assert f"  {line}" in texts
 
 
 def test_a_kernel_without_dots_has_no_premise():
@@ -101,8 +101,8 @@ def test_a_kernel_without_dots_has_no_premise():
 def test_without_a_prediction_there_is_no_premise(target, capsys):
     with pytest.raises(ValueError, match=f"premise: got target {target}, expected one of sm_70"):
         check(KERNEL, case=CASE, target=target, premise=True)
-    words = [] if target is None else ["--target", target]
-    assert main(["check", TARGET, "--premise", *words]) == EXIT["error"]
+    options = [] if target is None else ["--target", target]
+    assert main(["check", TARGET, "--premise", *options]) == EXIT["error"]
     got = target or "no --target"
     assert f"--premise: got {got}, expected one that is predicted: sm_70" in capsys.readouterr().err
 
@@ -113,9 +113,14 @@ def test_the_command(tmp_path, capsys):
     assert main(["check", TARGET, *SIZES, "--premise", "--json", str(file)]) == 0
     out = capsys.readouterr().out
     assert "premises: 1 launch compiled for sm_80, all as predicted" in out
-    told = json.loads(file.read_text())["premises"]
-    assert (told["target"], told["launches"], told["dots"], told["agreed"]) == ("sm_80", 1, 1, 1)
-    assert (told["differ"], told["contradicted"], told["failed"]) == (0, [], [])
+    document = json.loads(file.read_text())["premises"]
+    assert (document["target"], document["launches"], document["dots"], document["agreed"]) == (
+        "sm_80",
+        1,
+        1,
+        1,
+    )
+    assert (document["differ"], document["contradicted"], document["failed"]) == (0, [], [])
 
 
 # -- what is compiled, and how often -------------------------------------------------------------
@@ -128,7 +133,7 @@ class Compiler:
     def __init__(self, log, fault=lambda launch: None):
         self.log, self.fault = log, fault
 
-    def __call__(self, launch, room):
+    def __call__(self, launch, workdir):
         with self.log.open("a") as file:
             file.write(f"{launch.kernel} {launch.options.num_warps}\n")
         if launch.options.num_warps == 8:
@@ -136,18 +141,18 @@ class Compiler:
         return join_lines([], [])
 
 
-def premises(tmp_path, fault=lambda launch: None, **words):
+def premises(tmp_path, fault=lambda launch: None, **options):
     compiler = Compiler(tmp_path / "log", fault)
-    return AssumptionCheck(lambda event: None, compiler=compiler, **words)
+    return AssumptionCheck(lambda event: None, compiler=compiler, **options)
 
 
 def test_launches_that_compile_to_the_same_are_compiled_once(tmp_path):
-    one = premises(tmp_path)
-    one.check("sm_80", launch(kernels.several, kernels.right, kernels.flat))
-    one.check("sm_80", launch(kernels.right))
+    checker = premises(tmp_path)
+    checker.check("sm_80", launch(kernels.several, kernels.right, kernels.flat))
+    checker.check("sm_80", launch(kernels.right))
     log = (tmp_path / "log").read_text().splitlines()
     assert log == ["tile_kernel 4", "tile_kernel 8", "tile_kernel 4"]
-    assert (one.conclude().launches, one.conclude().not_known) == (3, 3)
+    assert (checker.conclude().launches, checker.conclude().not_known) == (3, 3)
 
 
 def die(launch):
@@ -185,14 +190,14 @@ def refuse(launch):
 )
 def test_what_takes_a_compiler_down_costs_one_launch(fault, how, tmp_path):
     seconds = 1 if fault is hang else 60
-    one = premises(tmp_path, fault, seconds=seconds, memory=2 << 30)
-    found = one.check("sm_80", launch(kernels.several))
-    assert (found.launches, found.dots, len(found.failed)) == (2, 1, 1)
-    assert how in found.failed[0]
-    assert found.failed[0].startswith("tile_kernel BM=64 BN=64 BK=32")
-    assert found.failed[0].endswith("expected a binary for sm_80")
-    assert not found.is_kept
-    assert "1 launch not compiled" in found.say()
+    checker = premises(tmp_path, fault, seconds=seconds, memory=2 << 30)
+    result = checker.check("sm_80", launch(kernels.several))
+    assert (result.launches, result.dots, len(result.failed)) == (2, 1, 1)
+    assert how in result.failed[0]
+    assert result.failed[0].startswith("tile_kernel BM=64 BN=64 BK=32")
+    assert result.failed[0].endswith("expected a binary for sm_80")
+    assert not result.is_kept
+    assert "1 launch not compiled" in result.say()
 
 
 def test_a_launch_that_is_not_compiled_leaves_a_check_incomplete(monkeypatch):
@@ -205,5 +210,5 @@ def test_a_launch_that_is_not_compiled_leaves_a_check_incomplete(monkeypatch):
     assert "got RuntimeError: broken, expected a binary for sm_80" in report.note
 
 
-def fail(launch, room):
+def fail(launch, workdir):
     raise RuntimeError("broken")

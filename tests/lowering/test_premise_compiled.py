@@ -98,52 +98,52 @@ WRONG = {
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     """The dots that were predicted, and what became of them, by the name of their launch."""
-    room, found = tmp_path_factory.mktemp("premises"), {}
+    workdir, by_launch = tmp_path_factory.mktemp("premises"), {}
     for name, (wrapper, dtype, target) in LAUNCHES.items():
         a = torch.ones(64, 64).to(FORMATS[dtype])
         (launch,) = run(wrapper, a, a.clone(), target=target).launches
         captured = CapturedLaunch(target, *launch.compiled)
-        found[name] = launch.dots, compile_dots(captured, room)
-    return found
+        by_launch[name] = launch.dots, compile_dots(captured, workdir)
+    return by_launch
 
 
-def judge(dots, made, change=lambda model: model):
+def judge(dots, compiled_dots, change=lambda model: model):
     changed = [replace(x, model=change(x.model)) for x in dots]
-    return compare(join_predicted(changed), made)
+    return compare(join_predicted(changed), compiled_dots)
 
 
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_a_dot_is_compiled_to_what_predicted_it(name, compiled):
-    dots, made = compiled[name]
+    dots, compiled_dots = compiled[name]
     assert dots
-    assert [(x.status, x.line) for x in judge(dots, made)] == [(AGREED, "")]
+    assert [(x.status, x.line) for x in judge(dots, compiled_dots)] == [(AGREED, "")]
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_model_is_contradicted(name, compiled):
     launch, change, aspect = WRONG[name]
-    found = judge(*compiled[launch], change)
-    assert {x.status for x in found} == {CONTRADICTED}
-    assert all(aspect in x.line.partition("they differ in ")[2] for x in found), found
+    comparisons = judge(*compiled[launch], change)
+    assert {x.status for x in comparisons} == {CONTRADICTED}
+    assert all(aspect in x.line.partition("they differ in ")[2] for x in comparisons), comparisons
 
 
 def test_sums_from_zero_that_were_predicted_to_go_on(compiled):
     """What the launch adds itself, as a model would have it that goes on from the sum."""
-    dots, made = compiled["promoted"]
+    dots, compiled_dots = compiled["promoted"]
     onto = [replace(x, model=replace(x.model, part=0), from_zero=False) for x in dots]
-    (found,) = compare(join_predicted(onto), made)
-    assert found.status == CONTRADICTED
-    assert "sums of 32 of k from zero" in found.line
+    (comparison,) = compare(join_predicted(onto), compiled_dots)
+    assert comparison.status == CONTRADICTED
+    assert "sums of 32 of k from zero" in comparison.line
 
 
 def test_a_line_has_both_sides(compiled):
-    dots, made = compiled["promoted"]
-    (found,) = judge(dots, made, lambda x: replace(x, instruction="mma", part=0))
-    where, _, rest = found.line.partition(": predicted as ")
-    predicted, _, told = rest.partition("; compiled to ")
+    dots, compiled_dots = compiled["promoted"]
+    (comparison,) = judge(dots, compiled_dots, lambda x: replace(x, instruction="mma", part=0))
+    where, _, rest = comparison.line.partition(": predicted as ")
+    predicted, _, actual = rest.partition("; compiled to ")
     assert where.endswith("lowered_kernels.py:12")
     assert predicted.startswith("mma of e4m3 x e4m3 onto f32, 32 of k at once")
-    assert told.startswith("2 wgmma m64n64k32 of e4m3 x e4m3 onto f32, sums of 32 of k from zero")
+    assert actual.startswith("2 wgmma m64n64k32 of e4m3 x e4m3 onto f32, sums of 32 of k from zero")
 
 
 def test_what_a_launch_records_is_small(compiled):

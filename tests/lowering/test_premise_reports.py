@@ -58,8 +58,8 @@ def test_a_line_says_it():
 
 
 def test_the_record_is_what_its_json_says():
-    for one in (KEPT, BROKEN, replace(KEPT, untold={"promotion": 3})):
-        assert ModelCheck.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+    for model_check in (KEPT, BROKEN, replace(KEPT, untold={"promotion": 3})):
+        assert ModelCheck.from_dict(json.loads(json.dumps(model_check.to_dict()))) == model_check
     with pytest.raises(ValueError, match="report premises: got fields target, expected target la"):
         ModelCheck.from_dict({"target": "sm_90"})
 
@@ -69,12 +69,12 @@ def test_a_sign_off_and_its_pages_say_it(project, capsys):
     command = ["signoff", "--target", "sm_80", "--premise", "--case", CASE, "--quiet"]
     pages = ["--markdown", "signed.md", "--html", "signed.html", "--json", "signed.json"]
     main([*command, *pages])
-    said = "premises: 1 launch compiled for sm_80, all as predicted"
-    assert f"right: {said}" in capsys.readouterr().out
-    assert f"\nright: {said}\n" in unescape(Path("signed.md").read_text())
-    assert said in Path("signed.html").read_text()
-    told = json.loads(Path("signed.json").read_text())["kernels"][0]["premises"]
-    assert (told["launches"], told["dots"], told["agreed"]) == (1, 1, 1)
+    line = "premises: 1 launch compiled for sm_80, all as predicted"
+    assert f"right: {line}" in capsys.readouterr().out
+    assert f"\nright: {line}\n" in unescape(Path("signed.md").read_text())
+    assert line in Path("signed.html").read_text()
+    record = json.loads(Path("signed.json").read_text())["kernels"][0]["premises"]
+    assert (record["launches"], record["dots"], record["agreed"]) == (1, 1, 1)
     assert main(["signoff", "--premise"]) == EXIT["error"]
     assert "--premise: got no --target" in capsys.readouterr().err
 
@@ -83,14 +83,14 @@ def test_a_sign_off_and_its_pages_say_it(project, capsys):
 def test_the_plugin_takes_it(project):
     def run(*options):
         path = f"{ROOT / 'src'}:{project}:{os.environ.get('PYTHONPATH', '')}"
-        words = ["-p", "gemmproof.plugin", "-p", "no:cacheprovider", "-q", *options]
+        args = ["-p", "gemmproof.plugin", "-p", "no:cacheprovider", "-q", *options]
         env = {
             "PYTHONPATH": path,
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
             "PATH": "/usr/bin",
         }
-        return run_module("pytest", *words, cwd=Path.cwd(), env=env)
+        return run_module("pytest", *args, cwd=Path.cwd(), env=env)
 
     code, out = run("--gemm-premise", "--gemm-target", "sm_80", "--gemm-case", CASE)
     assert code == 0, out
@@ -105,9 +105,9 @@ def test_a_worker_that_dies_while_it_compiles_leaves_what_was_judged():
     report = Report(SCHEMA, "right", "pass", (), (), 1.0, {}).to_dict()
     worker.take({"event": "promised", "report": report})
     worker.take({"event": "premise", "launch": "f BM=16", "number": 2, "of": 3, "done": False})
-    made = make_report(worker, "file.py:right")
-    assert (made.target, made.verdict) == ("file.py:right", "incomplete")
-    assert "premises: f BM=16: got 9 cases took 601 s, expected a binary" in made.note
+    worker_report = make_report(worker, "file.py:right")
+    assert (worker_report.target, worker_report.verdict) == ("file.py:right", "incomplete")
+    assert "premises: f BM=16: got 9 cases took 601 s, expected a binary" in worker_report.note
     # a report that has its premises was told again, before what lies beyond the contract
     worker.take({"event": "promised", "report": {**report, "premises": KEPT.to_dict()}})
     assert make_report(worker, "file.py:right").verdict == "pass"

@@ -62,9 +62,9 @@ def test_the_page_has_the_figures_of_the_evidence_which_is_of_every_target_and_k
 
     evidence = json.loads((ROOT / "docs" / "evidence" / "premises.json").read_text())
     version, evidence = version_of(evidence["triton"]), evidence["kernels"]
-    names = {(one, name) for one in SETS for name in _kernels(one)}
+    names = {(group, name) for group in SETS for name in _kernels(group)}
     if not holds("block_pointers", version):
-        names = {(one, name) for one, name in names if "block_pointers" not in name}
+        names = {(group, name) for group, name in names if "block_pointers" not in name}
     whole = {(*name, target) for name in names for target in TARGETS}
     assert {(x["set"], x["kernel"], x["target"]) for x in evidence} == whole
     page = (ROOT / "docs" / "how-to" / "see-what-was-compiled.md").read_text()

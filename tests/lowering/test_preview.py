@@ -17,27 +17,32 @@ from gemmproof.worker.protocol import Request
 OF_TILE = "--dot 64 64 32 "
 
 
-def preview(gpu, room, *dots, done=0, remedies=True):
+def preview(gpu, workdir, *dots, done=0, remedies=True):
     """What a worker tells of dots, after JSON."""
-    plan = {"room": str(room), "done": done, "remedies": remedies, "dots": list(map(fields, dots))}
+    plan = {
+        "room": str(workdir),
+        "done": done,
+        "remedies": remedies,
+        "dots": list(map(fields, dots)),
+    }
     events = []
     serve_preview(Request("preview", "dot", gpu=gpu, plan=plan), events.append)
-    told = [json.loads(json.dumps(x["lowering"])) for x in events if x["event"] == "lowered"]
-    return [LoweredLaunch.from_dict(x) for x in told], events
+    lowerings = [json.loads(json.dumps(x["lowering"])) for x in events if x["event"] == "lowered"]
+    return [LoweredLaunch.from_dict(x) for x in lowerings], events
 
 
 def fields(dot):
     return {name: getattr(dot, name) for name in Dot.__slots__} | {"tile": list(dot.tile)}
 
 
-def run(capsys, words):
-    code = main(["lowering", *shlex.split(words), "--quiet"])
+def run(capsys, args):
+    code = main(["lowering", *shlex.split(args), "--quiet"])
     shown = capsys.readouterr()
     return code, shown.out, shown.err
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (f"{OF_TILE} k.py:f", "target: got 'k.py:f' and --dot, expected one of them"),
         (f"{OF_TILE} --sizes M=3", "--sizes: got it with --dot, expected it with TARGET"),
@@ -47,8 +52,8 @@ def run(capsys, words):
         (f"{OF_TILE} --dtype int8 --acc fp32", "--acc: got fp32 for int8, expected int32"),
         (f"{OF_TILE} --precision tf32", "--precision: got tf32 for fp16, expected it for fp32"),
         *(
-            (f"{OF_TILE} --max-num-imprecise-acc {words}", f"--max-num-imprecise-acc: got {said}")
-            for words, said in (
+            (f"{OF_TILE} --max-num-imprecise-acc {args}", f"--max-num-imprecise-acc: got {rest}")
+            for args, rest in (
                 ("32", "32 for fp16, expected it for fp8e4m3 or fp8e5m2 alone"),
                 ("32 --dtype fp8e4m3 --acc fp16", "32 for sums of fp16, expected it for those"),
                 (
@@ -63,21 +68,21 @@ def run(capsys, words):
         ("k.py:f --dtype fp64", "--dtype: got fp64 without --dot, expected of fp16"),
     ],
 )
-def test_what_does_not_go_together_is_one_line(words, message, capsys):
-    code, out, err = run(capsys, words)
+def test_what_does_not_go_together_is_one_line(args, message, capsys):
+    code, out, err = run(capsys, args)
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    "words", ["--warps 3", "--warps -4", "--warps ²", "--dtype fp9", "--stages 0"]
+    "args", ["--warps 3", "--warps -4", "--warps ²", "--dtype fp9", "--stages 0"]
 )
-def test_a_value_that_an_option_does_not_take(words, capsys):
+def test_a_value_that_an_option_does_not_take(args, capsys):
     with pytest.raises(SystemExit) as left:
-        run(capsys, OF_TILE + words)
+        run(capsys, OF_TILE + args)
     assert left.value.code == 2
-    assert f"argument {words.split()[0]}: got" in capsys.readouterr().err
+    assert f"argument {args.split()[0]}: got" in capsys.readouterr().err
 
 
 @pytest.mark.lane("full")
@@ -88,8 +93,8 @@ def test_the_command_tells_one_dot_in_lines_and_several_in_rows(capsys, tmp_path
     assert "dot 16x16x16 of f16 x f16: 1 mma m16n8k16, f16 x f16 + f32, from registers" in out
     assert "dot 16x16x16: 1 launch compiled for sm_80" in out.splitlines()[-1]
     path = tmp_path / "told.json"
-    words = f"--dtype fp16 --dtype fp8e4m3 --warps 1 --json {path}"
-    code, out, _ = run(capsys, f"--dot 16 16 32 --target sm_80 --target gfx942 {words}")
+    options = f"--dtype fp16 --dtype fp8e4m3 --warps 1 --json {path}"
+    code, out, _ = run(capsys, f"--dot 16 16 32 --target sm_80 --target gfx942 {options}")
     assert code == 3
     rows = [line.split()[:4] for line in out.splitlines()[:5]]
     assert rows[1:] == [
@@ -106,32 +111,35 @@ def test_the_command_tells_one_dot_in_lines_and_several_in_rows(capsys, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("dot", "words"),
+    ("dot", "message"),
     [(Dot((48, 64, 32)), "arange's range must be a power of 2"), (Dot((16, 16, 8)), "K >= 16")],
 )
-def test_what_triton_refuses_is_told_in_its_words(dot, words, tmp_path):
-    ((one,), _) = preview("sm_90", tmp_path, dot)
-    assert words in one.error
-    assert one.remedies == ()
+def test_what_triton_refuses_is_told_in_its_words(dot, message, tmp_path):
+    ((lowered,), _) = preview("sm_90", tmp_path, dot)
+    assert message in lowered.error
+    assert lowered.remedies == ()
 
 
 @pytest.mark.lane("full")
 def test_a_dot_that_misses_the_tensor_cores_is_tried_with_one_thing_changed(tmp_path):
     """What is told was compiled: the smallest tile that helps, a precision, or another GPU."""
     few, plain = Dot((1, 16, 16)), Dot((16, 16, 16), "fp32", precision="ieee")
-    (one, other), _ = preview("gfx942", tmp_path, few, few, done=0, remedies=True)
-    assert one.remedies == other.remedies == ("with M=16: mfma m16n16k16 of f16",)
-    (one,), _ = preview("sm_80", tmp_path, plain)
-    assert one.remedies == ("with input_precision=tf32: mma m16n8k8 of tf32",)
-    (one,), _ = preview("sm_75", tmp_path, Dot((64, 64, 64), warps=8))
-    assert one.remedies == ("with 4 warps: no tensor core either", "for sm_80: mma m16n8k16 of f16")
-    (one,), _ = preview("gfx942", tmp_path, few, remedies=False)
-    assert one.remedies == ()
+    (lowered, other), _ = preview("gfx942", tmp_path, few, few, done=0, remedies=True)
+    assert lowered.remedies == other.remedies == ("with M=16: mfma m16n16k16 of f16",)
+    (lowered,), _ = preview("sm_80", tmp_path, plain)
+    assert lowered.remedies == ("with input_precision=tf32: mma m16n8k8 of tf32",)
+    (lowered,), _ = preview("sm_75", tmp_path, Dot((64, 64, 64), warps=8))
+    assert lowered.remedies == (
+        "with 4 warps: no tensor core either",
+        "for sm_80: mma m16n8k16 of f16",
+    )
+    (lowered,), _ = preview("gfx942", tmp_path, few, remedies=False)
+    assert lowered.remedies == ()
 
 
 def test_changes_are_of_one_thing_each():
     dot = Dot((16, 32, 64), "fp32", warps=8, precision="ieee")
-    assert [words for words, _ in list_changes(dot)] == [
+    assert [text for text, _ in list_changes(dot)] == [
         "input_precision=tf32", "M=32", "M=64", "N=64", "4 warps",
     ]  # fmt: skip
     for _, changed in list_changes(dot):
@@ -139,8 +147,10 @@ def test_changes_are_of_one_thing_each():
 
 
 def test_a_worker_that_died_is_followed_by_one_that_goes_on(tmp_path):
-    told, events = preview("sm_80", tmp_path, Dot((16, 16, 16)), Dot((16, 16, 32), warps=1), done=1)
-    assert [x.warps for x in told] == [1]
+    lowerings, events = preview(
+        "sm_80", tmp_path, Dot((16, 16, 16)), Dot((16, 16, 32), warps=1), done=1
+    )
+    assert [x.warps for x in lowerings] == [1]
     assert [x["event"] for x in events] == ["ready", "case", "lowered", "compiled"]
     assert (events[1]["index"], events[1]["of"]) == (1, 2)
 
@@ -160,11 +170,11 @@ def test_what_is_stated_of_a_dot_is_what_is_compiled(tmp_path):
 @pytest.mark.lane("full")
 def test_sums_of_fp8_are_promoted_as_asked(capsys):
     """In steps of the instruction's k; below one of them there is no wgmma."""
-    words = "--dot 64 16 64 --dtype fp8e4m3 --max-num-imprecise-acc"
-    code, out, _ = run(capsys, f"{words} 33")
+    options = "--dot 64 16 64 --dtype fp8e4m3 --max-num-imprecise-acc"
+    code, out, _ = run(capsys, f"{options} 33")
     assert code == 0
     assert "sums of 64 of k are added in fp32: 8 additions a thread" in out
-    _, out, _ = run(capsys, f"{words} 31")
+    _, out, _ = run(capsys, f"{options} 31")
     assert "mma m16n8k16, f16 x f16 + f32" in out
     assert "are added in fp32" not in out
 
@@ -182,37 +192,37 @@ def test_sums_of_fp8_are_promoted_as_asked(capsys):
 )
 def test_where_a_promotion_is_refused_it_would_change_nothing(gpu, dot, tmp_path):
     dots = (dot, *(replace(dot, imprecise=n) for n in (0, 32)))
-    told, _ = preview(gpu, tmp_path, *dots, remedies=False)
-    assert [x.error for x in told] == [""] * 3
-    assert len({x.binary for x in told}) == 1
+    lowerings, _ = preview(gpu, tmp_path, *dots, remedies=False)
+    assert [x.error for x in lowerings] == [""] * 3
+    assert len({x.binary for x in lowerings}) == 1
 
 
 def test_dots_that_the_compiler_puts_elsewhere_are_the_source_s_own(tmp_path):
     """Those of bf16x6 stand where its operand was made."""
     dot = Dot((16, 16, 32), "fp32", precision="bf16x6")
-    one = lower_dot(dot, "sm_80", {"room": str(tmp_path)})
-    (found,) = one.dots
-    assert (found.asked[0], found.precision) == ("f32", "bf16x6")
-    assert {x.a for x in found.instructions} == {"bf16"}
-    assert one.unrecognised == ()
+    lowered = lower_dot(dot, "sm_80", {"room": str(tmp_path)})
+    (lowered_dot,) = lowered.dots
+    assert (lowered_dot.asked[0], lowered_dot.precision) == ("f32", "bf16x6")
+    assert {x.a for x in lowered_dot.instructions} == {"bf16"}
+    assert lowered.unrecognised == ()
 
 
 @pytest.mark.triton("conversions_of_the_target")
 def test_multiply_adds_at_another_line_are_the_dot_s_if_they_are_as_many(tmp_path):
     """Where it widens fp8 for Turing the compiler has them at the line of what comes next."""
-    one = lower_dot(Dot((16, 16, 32), "fp8e5m2", warps=1), "sm_75", {"room": str(tmp_path)})
-    assert one.unrecognised == ()
-    (dot,) = one.dots
+    lowered = lower_dot(Dot((16, 16, 32), "fp8e5m2", warps=1), "sm_75", {"room": str(tmp_path)})
+    assert lowered.unrecognised == ()
+    (dot,) = lowered.dots
     assert [(x.unit, x.count) for x in dot.instructions] == [(FMA, 16 * 16 * 32 // 32)]
 
 
 @pytest.mark.lane("full")
 def test_rows_of_what_misses_and_what_is_refused(tmp_path):
     dots = Dot((1, 16, 16)), Dot((16, 16, 8), "fp8e5m2"), Dot((16, 24, 16))
-    told, _ = preview("gfx942", tmp_path, *dots)
-    shown = [text for text, _ in tabulate_dots(told)]
+    lowerings, _ = preview("gfx942", tmp_path, *dots)
+    shown = [text for text, _ in tabulate_dots(lowerings)]
     assert shown[1].split()[4:6] == ["fused", "multiply-adds"]
     assert shown[3].partition("4      ")[2] == ("not compiled: arange's range must be a power of 2")
     assert shown[4] == "gfx942 fp16 warps=4: with M=16: mfma m16n16k16 of f16"
-    block = lines("dot", [LoweredTarget("gfx942", told[:1])], 0.1)
+    block = lines("dot", [LoweredTarget("gfx942", lowerings[:1])], 0.1)
     assert "with M=16: mfma m16n16k16 of f16" in [text.strip() for text, _ in block]

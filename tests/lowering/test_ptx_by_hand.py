@@ -131,11 +131,11 @@ def test_instructions_of_tensor_cores(text):
     # m 128, n 64, fp32, a and b of tf32
     descriptor = (128 >> 4) << 24 | (64 >> 3) << 17 | 2 << 10 | 2 << 7 | 1 << 4
     program = read(f"mov.b32 %r90, {descriptor};\n{text};\n")
-    (one,) = list_core_instructions(program)
+    (instruction,) = list_core_instructions(program)
     unit, shape, formats, operands = INSTRUCTIONS[text]
-    assert (one.unit, one.shape) == (unit, shape)
-    assert f"{one.a} {one.b} {one.accumulator}" == formats
-    assert one.operands == tuple(operands.split("|" if "|" in operands else " "))
+    assert (instruction.unit, instruction.shape) == (unit, shape)
+    assert f"{instruction.a} {instruction.b} {instruction.accumulator}" == formats
+    assert instruction.operands == tuple(operands.split("|" if "|" in operands else " "))
 
 
 @pytest.mark.parametrize(
@@ -148,14 +148,14 @@ def test_instructions_of_tensor_cores(text):
     ],
 )
 def test_what_the_grammar_does_not_have_is_not_recognised(text):
-    (one,) = list_core_instructions(read(f"{text};\n"))
-    assert one.unit == UNKNOWN
+    (instruction,) = list_core_instructions(read(f"{text};\n"))
+    assert instruction.unit == UNKNOWN
 
 
 def test_a_descriptor_that_is_computed_leaves_the_shape_open():
     text = "add.s32 %r90, %r1, 1;\ntcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r90, 1;\n"
-    (one,) = list_core_instructions(read(text))
-    assert (one.unit, one.shape, one.a) == ("tcgen05", None, "")
+    (instruction,) = list_core_instructions(read(text))
+    assert (instruction.unit, instruction.shape, instruction.a) == ("tcgen05", None, "")
 
 
 WGMMA = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%r1,%r2}, %rd1, %rd2, {};\n"
@@ -172,9 +172,9 @@ def promotion_of(program, part=slice(None)):
 
 def write_sums(first, second, after):
     """A loop with two instructions and what is done with their sums."""
-    one, two = (WGMMA.replace("{}", word) for word in (first, second))
+    mma0, mma1 = (WGMMA.replace("{}", word) for word in (first, second))
     return (
-        f"mov.pred %p1, 0;\nloop: {one}{two}{after}@%p9 bra loop;\nadd.f32 %r5, %r1, %r6;\nret;\n"
+        f"mov.pred %p1, 0;\nloop: {mma0}{mma1}{after}@%p9 bra loop;\nadd.f32 %r5, %r1, %r6;\nret;\n"
     )
 
 
@@ -250,5 +250,5 @@ def test_a_sum_that_a_select_passes_on_is_that_of_its_chain():
     ],
 )  # fmt: skip
 def test_accesses_of_global_memory(text, expected):
-    found = [x[1:] for x in list_accesses(read(f"{text};\n"))]
-    assert found == ([] if expected is None else [expected])
+    accesses = [x[1:] for x in list_accesses(read(f"{text};\n"))]
+    assert accesses == ([] if expected is None else [expected])

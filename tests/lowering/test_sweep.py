@@ -39,18 +39,25 @@ def find(wrapper, gpu="sm_80", contract=None, case=None, layouts=LAYOUTS):
     return {v.change: v for v in find_variants(case, changes, call, notes)}, notes
 
 
-def ask(wrapper, room, gpu="sm_80", **words):
+def ask(wrapper, workdir, gpu="sm_80", **options):
     """What a worker tells, as a target of the supervisor."""
     kernel = KernelUnderTest("k", wrapper, Contract())
-    plan = {"sizes": SIZES, "layouts": {}, "every": False, "done": 0, "room": str(room), **words}
+    plan = {
+        "sizes": SIZES,
+        "layouts": {},
+        "every": False,
+        "done": 0,
+        "room": str(workdir),
+        **options,
+    }
     events = []
     request = Request("sweep", "k", gpu=gpu, plan=plan, target={"place": "k.py"})
     serve_sweep(request, lambda request: kernel, events.append)
-    told = [x for x in json.loads(json.dumps(events)) if x["event"] == "lowered"]
-    made = LoweredTarget(gpu, [LoweredLaunch.from_dict(x["lowering"]) for x in told])
-    made.variants = [x["variant"] for x in told]
-    made.notes = events[-1]["notes"]
-    return made, events
+    lowered = [x for x in json.loads(json.dumps(events)) if x["event"] == "lowered"]
+    target = LoweredTarget(gpu, [LoweredLaunch.from_dict(x["lowering"]) for x in lowered])
+    target.variants = [x["variant"] for x in lowered]
+    target.notes = events[-1]["notes"]
+    return target, events
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +66,10 @@ def swept(tmp_path_factory):
 
 
 def test_each_argument_is_changed_alone_by_a_case_where_one_does():
-    found, notes = find(lowered_kernels.right)
+    variants, notes = find(lowered_kernels.right)
     alone = {
         next(iter(v.arguments)): (v.change, v.altered)
-        for v in found.values()
+        for v in variants.values()
         if len(v.arguments) == 1 and "" in next(iter(v.arguments.values()))
     }
     assert notes == []
@@ -78,8 +85,8 @@ def test_each_argument_is_changed_alone_by_a_case_where_one_does():
             for name in ("c_ptr", "N", "stride_ak", "stride_bn", "stride_cm", "stride_cn")
         },
     }
-    assert found["K=63"].arguments == {"K": ("16", ""), "stride_am": ("16", "")}
-    assert found["a column"].arguments == {"stride_am": ("16", "1"), "stride_ak": ("1", "16")}
+    assert variants["K=63"].arguments == {"K": ("16", ""), "stride_am": ("16", "")}
+    assert variants["a column"].arguments == {"stride_am": ("16", "1"), "stride_ak": ("1", "16")}
 
 
 @pytest.mark.parametrize("gpu", ["sm_80", "gfx942"])
@@ -94,21 +101,21 @@ def test_a_launch_that_is_altered_is_the_one_that_a_real_call_makes(gpu):
 
 
 def test_what_is_not_divisible_is_tried_where_it_is():
-    found, _ = find(lowered_kernels.right, case=Case(63, 64, 1))
-    assert found["M=64"].arguments == {"M": ("", "16")}
-    assert found["K=3"].arguments["K"] == ("1", "")
+    variants, _ = find(lowered_kernels.right, case=Case(63, 64, 1))
+    assert variants["M=64"].arguments == {"M": ("", "16")}
+    assert variants["K=3"].arguments["K"] == ("1", "")
 
 
 def test_what_a_kernel_asks_not_to_specialise_is_left_alone():
-    found, notes = find(swept_kernels.narrow)
-    assert not any("K" in v.arguments for v in found.values())
+    variants, notes = find(swept_kernels.narrow)
+    assert not any("K" in v.arguments for v in variants.values())
     assert [n for n in notes if "a must have rows" in n]
 
 
 def test_changes_are_those_that_a_contract_admits():
     contract = Contract(K=multiple_of(16), M="32..")
-    found, _ = find(lowered_kernels.right, contract=contract, layouts=("row", "column"))
-    named = {name for name, v in found.items() if not v.altered}
+    variants, _ = find(lowered_kernels.right, contract=contract, layouts=("row", "column"))
+    named = {name for name, v in variants.items() if not v.altered}
     assert named == {"", "M=63", "N=63", "N=1", "a column", "b column"}
 
 
@@ -119,15 +126,15 @@ def test_a_batch_is_swept_too():
         seen.append((a.shape[0], a.stride(0)))
         return lowered_kernels.right(a[0], b[0])
 
-    found, _ = find(call, contract=Contract(batched=True), case=Case(64, 64, 64, batch=4))
+    variants, _ = find(call, contract=Contract(batched=True), case=Case(64, 64, 64, batch=4))
     assert (3, 64 * 64) not in seen
     assert {(16, 64 * 64), (1, 64 * 64), (4, 0), (4, 64)} <= set(seen)
-    assert found["a padded"].arguments == {"stride_am": ("16", "")}
+    assert variants["a padded"].arguments == {"stride_am": ("16", "")}
 
 
 def test_another_kernel_is_compared_and_other_launches_are_told():
-    found, notes = find(swept_kernels.chooses)
-    others = [v for v in found.values() if v.launch.kernel == "wide_kernel"]
+    variants, notes = find(swept_kernels.chooses)
+    others = [v for v in variants.values() if v.launch.kernel == "wide_kernel"]
     assert all(v.constants == {"kernel": ("narrow_kernel", "wide_kernel")} for v in others)
     assert "a misaligned" in [x for v in others for x in (v.change, *v.also)]
     assert "M=1: got 2 launches (narrow_kernel wide_kernel), expected 1 to compare" in notes
@@ -135,15 +142,15 @@ def test_another_kernel_is_compared_and_other_launches_are_told():
 
 @pytest.mark.lane("full")
 def test_a_worker_compiles_each_variant(swept):
-    made, events = swept
+    target, events = swept
     assert [x["event"] for x in events if x["event"] != "advanced"][:3] == [
         "ready", "case", "lowered",
     ]  # fmt: skip
-    assert events[-1]["launches"] == len(made.lowerings) == len(made.variants)
+    assert events[-1]["launches"] == len(target.lowerings) == len(target.variants)
     numbers = [(x["index"], x["of"]) for x in events if x["event"] == "case"]
-    assert numbers == [(i, len(made.lowerings)) for i in range(len(made.lowerings))]
-    (one,) = sweep_text.collect([made])
-    variants = {x["change"]: x for x in one["variants"]}
+    assert numbers == [(i, len(target.lowerings)) for i in range(len(target.lowerings))]
+    (launch,) = sweep_text.collect([target])
+    variants = {x["change"]: x for x in launch["variants"]}
     padded = variants["K=63"]  # the kernel asks for no specialisation of K itself
     assert "a padded" in padded["also"]
     assert padded["arguments"] == {"stride_am": ["16", ""]}
@@ -173,22 +180,22 @@ def test_the_screen_groups_what_costs_the_same(swept):
 
 
 def test_what_does_not_compile_as_it_is_is_not_swept(tmp_path):
-    made, events = ask(lowered_kernels.shallow, tmp_path)
-    assert len(made.lowerings) == 1
+    target, events = ask(lowered_kernels.shallow, tmp_path)
+    assert len(target.lowerings) == 1
     assert events[-1]["event"] == "compiled"
-    shown = [line for line, _ in sweep_text.lines("k", [made], 1.0)]
+    shown = [line for line, _ in sweep_text.lines("k", [target], 1.0)]
     assert shown[-1].startswith("k: 0 changes compared for sm_80")
     assert "1 not compiled" in shown[-1]
     # nor one at which an earlier worker died
-    made, _ = ask(lowered_kernels.shallow, tmp_path, done=1)
-    assert made.lowerings == []
+    target, _ = ask(lowered_kernels.shallow, tmp_path, done=1)
+    assert target.lowerings == []
 
 
 def test_a_worker_that_died_is_followed_by_one_that_goes_on(swept, tmp_path):
-    made, _ = swept
-    rest, _ = ask(swept_kernels.narrow, tmp_path, done=len(made.lowerings) - 1)
-    assert rest.variants == made.variants[-1:]
-    assert rest.lowerings[0].binary == made.lowerings[-1].binary
+    target, _ = swept
+    rest, _ = ask(swept_kernels.narrow, tmp_path, done=len(target.lowerings) - 1)
+    assert rest.variants == target.variants[-1:]
+    assert rest.lowerings[0].binary == target.lowerings[-1].binary
 
 
 NEEDS = Resources(64, 0, 0, 1000, 2000, 128)
@@ -199,9 +206,9 @@ BASE = LoweredLaunch(
 )  # fmt: skip
 
 
-def change(at, **words):
+def change(at, **fields):
     accesses = list(BASE.accesses)
-    accesses[at] = replace(accesses[at], **words)
+    accesses[at] = replace(accesses[at], **fields)
     return replace(BASE, accesses=tuple(accesses))
 
 
@@ -234,11 +241,11 @@ def test_losses(after, losses):
 
 def test_the_copy_engine_may_be_lost_to_another_kernel():
     tiles = replace(BASE, accesses=(GlobalAccess("k.py:3", "tma load", 0, 2),))
-    found = compare(tiles, replace(BASE, kernel="plain"))
-    assert found.losses == (
+    comparison = compare(tiles, replace(BASE, kernel="plain"))
+    assert comparison.losses == (
         "loads without the copy engine", "loads of tiles are of 2 bytes",
     )  # fmt: skip
-    assert found.changes[:2] == (
+    assert comparison.changes[:2] == (
         "plain in place of k",
         "loads: 2 TMA loads -> 8 cp.async of 16 bytes, 1 load of 2 bytes",
     )
@@ -248,15 +255,15 @@ def test_the_copy_engine_may_be_lost_to_another_kernel():
 def test_the_command(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(Path(__file__).parent)
     path = tmp_path / "sweep.json"
-    words = f"swept_kernels.py:chooses --sweep --sizes M=16,N=32,K=64 --json {path} --quiet"
-    assert main(["lowering", *shlex.split(words), "--target", "sm_80"]) == 0
+    options = f"swept_kernels.py:chooses --sweep --sizes M=16,N=32,K=64 --json {path} --quiet"
+    assert main(["lowering", *shlex.split(options), "--target", "sm_80"]) == 0
     shown = capsys.readouterr().out
     assert "wide_kernel in place of narrow_kernel" in shown
     assert "changes compared for sm_80: " in shown.splitlines()[-1]
-    told = json.loads(path.read_text())
-    (one,) = told["sweep"]
-    assert one["launch"]["kernel"] == "narrow_kernel"
-    assert {x["launch"]["kernel"] for x in one["variants"]} == {"narrow_kernel", "wide_kernel"}
-    assert list(told["notes"]) == ["sm_80"]
+    document = json.loads(path.read_text())
+    (launch,) = document["sweep"]
+    assert launch["launch"]["kernel"] == "narrow_kernel"
+    assert {x["launch"]["kernel"] for x in launch["variants"]} == {"narrow_kernel", "wide_kernel"}
+    assert list(document["notes"]) == ["sm_80"]
     assert main(["lowering", "--dot", "16", "16", "16", "--sweep", "--quiet"]) == 2
     assert "--sweep: got it with --dot" in capsys.readouterr().err

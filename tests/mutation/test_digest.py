@@ -63,6 +63,6 @@ def test_operand_kind_and_bits_count():
 @pytest.mark.parametrize("dtype", ["float32", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, "int8"])
 def test_the_sign_of_a_zero_does_not_count(dtype):
     """A step over zeros turns -0, to which small products round, into 0: neither is wrong."""
-    below, zero, one, less = (np.array([x], dtype) for x in (-0.0, 0.0, 1.0, -1.0))
+    below, zero, above, negative = (np.array([x], dtype) for x in (-0.0, 0.0, 1.0, -1.0))
     assert touched(PLAIN, result=below) == touched(PLAIN, result=zero)
-    assert len({touched(PLAIN, result=x) for x in (zero, one, less)}) == 3
+    assert len({touched(PLAIN, result=x) for x in (zero, above, negative)}) == 3

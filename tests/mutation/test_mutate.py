@@ -39,8 +39,8 @@ def project_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(*words, code=0):
-    assert main(["mutate", *words, "--json", "record.json"]) == code
+def run(*args, code=0):
+    assert main(["mutate", *args, "--json", "record.json"]) == code
     (kernel,) = json.loads(Path("record.json").read_text())["kernels"]
     return kernel
 
@@ -59,9 +59,9 @@ def test_a_package_is_mutated_in_place_and_stays_as_it_was(project, capsys):
     # both files, and a relative import between them
     assert {m["file"] for m in kernel["mutants"]} == {"gemms/inner.py", "gemms/product.py"}
     # what kills one is told with the line of the file as it is
-    blamed = [m for m in kernel["mutants"] if m.get("by") == "stays_in_bounds"]
-    assert blamed
-    assert all("inner.py:" in m["why"] for m in blamed)
+    killed = [m for m in kernel["mutants"] if m.get("by") == "stays_in_bounds"]
+    assert killed
+    assert all("inner.py:" in m["why"] for m in killed)
     out = capsys.readouterr().out
     assert "matmul: score 1.000" in out
     assert "operator" in out
@@ -78,16 +78,16 @@ def test_a_registered_kernel_and_none_of_its_conftest(project):
 
 @pytest.mark.lane("full")
 def test_the_same_seed_gives_the_same_and_a_drop_fails(project, capsys):
-    words = ["alone.py:matmul", "--operator", "other dropped", "--no-proof"]
-    first = run(*words, "--max-examples", "8")
-    again = run(*words, "--max-examples", "8", "--min-score", "1", "--jobs", "1")
+    args = ["alone.py:matmul", "--operator", "other dropped", "--no-proof"]
+    first = run(*args, "--max-examples", "8")
+    again = run(*args, "--max-examples", "8", "--min-score", "1", "--jobs", "1")
     assert outcomes(first) == outcomes(again)
     assert first["counts"]["killed"] == len(first["mutants"]) == 2
     Path("record.json").rename("baseline.json")
     capsys.readouterr()
     # sizes that no mask matters for: it is as if the suite had become blind
     whole = ["--sizes", "M=32..:32,N=64..:64,K=32..:32", "--max-examples", "2"]
-    blind = run(*words, *whole, "--baseline", "baseline.json", code=1)
+    blind = run(*args, *whole, "--baseline", "baseline.json", code=1)
     assert blind["counts"]["no difference seen"] == 2
     out = capsys.readouterr().out
     assert out.count("expected 'killed' as before") == 2
@@ -114,8 +114,8 @@ def test_what_does_not_compile_is_no_kill(project):
 @pytest.mark.lane("full")
 @pytest.mark.proves
 def test_what_is_proved_right_is_equivalent(project):
-    words = ["--proof", "--max-examples", "12", "--operator", "grid moved"]
-    kernel = run("alone.py:matmul", *words)
+    options = ["--proof", "--max-examples", "12", "--operator", "grid moved"]
+    kernel = run("alone.py:matmul", *options)
     right = [m for m in kernel["mutants"] if m["outcome"] == "equivalent"]
     assert len(right) == kernel["counts"]["killed"] == 2
     assert all(m["why"] == "proved right for every M, N, K, with the same bits" for m in right)
@@ -128,7 +128,7 @@ def test_a_kernel_that_fails_is_not_mutated(project, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         ([], "got neither of TARGET and --kernel"),
         (["alone.py:matmul", "--kernel", "product"], "got both of TARGET and --kernel"),
@@ -140,16 +140,16 @@ def test_a_kernel_that_fails_is_not_mutated(project, capsys):
         (["alone.py:matmul", "--json", "no/no.json"], "--json: got 'no/no.json'"),
     ],
 )
-def test_refused(project, words, said, capsys):
-    assert main(["mutate", *words]) == 2
-    assert said in capsys.readouterr().err
+def test_refused(project, args, message, capsys):
+    assert main(["mutate", *args]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.lane("full")
 def test_a_kernel_that_cannot_be_mutated_takes_nothing_from_the_others(project, capsys):
     few = ["--operator", "zeros dropped", "--operator", "cast dropped"]
-    words = ["--kernel", "no_such", "--kernel", "product", "--dtype", "fp16"]
-    kernel = run(*words, *FEW, *few, code=2)
+    options = ["--kernel", "no_such", "--kernel", "product", "--dtype", "fp16"]
+    kernel = run(*options, *FEW, *few, code=2)
     assert kernel["target"] == "product"
     out = capsys.readouterr().out
     assert "product: no mutant to score" in out
@@ -209,14 +209,14 @@ def test_in_place(tmp_path, target):
     file = "alone.py" if "alone" in target else "package/inner.py"
     before = (tmp_path / file).read_text()
     # bytecode of the original lies beside it
-    words = [sys.executable, "-c", LOOK, file]
+    command = [sys.executable, "-c", LOOK, file]
     for changed in (before, before.replace("+", "-")):
-        words[4:] = [changed, target]
-        told = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        command[4:] = [changed, target]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         name = "alone" if "alone" in target else "package.inner"
         result = eval(changed.rpartition("return ")[2], {"a": 1, "b": 2, "ONE": 1})
         line = changed.splitlines()[-1].strip()
-        assert told.stdout.split(maxsplit=2) == [str(result), name, f"{line}\n"]
+        assert done.stdout.split(maxsplit=2) == [str(result), name, f"{line}\n"]
     assert (tmp_path / file).read_text() == before
 
 
@@ -230,20 +230,22 @@ OPERATORS = ["mask term dropped", "sum not accumulated", "dimension of an operan
 @pytest.mark.lane("full")
 def test_a_sample_is_killed_as_in_the_record(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
-    words = [word for name in OPERATORS for word in ("--operator", name)]
-    place = tmp_path / "now.json"
+    operators = [word for name in OPERATORS for word in ("--operator", name)]
+    path = tmp_path / "now.json"
     code = main([
-        "mutate", "--kernel", "matmul", "--dtype", "fp16", *words, "--max-mutants", "6",
+        "mutate", "--kernel", "matmul", "--dtype", "fp16", *operators, "--max-mutants", "6",
         "--max-examples", "12", "--no-proof", "--min-score", "1", "--baseline", EVIDENCE,
-        "--json", str(place),
+        "--json", str(path),
     ])  # fmt: skip
-    (kernel,) = json.loads(place.read_text())["kernels"]
+    (kernel,) = json.loads(path.read_text())["kernels"]
     assert code == 0, kernel["mutants"]
     assert kernel["counts"]["killed"] == len(kernel["mutants"]) == 6
 
 
 @pytest.mark.parametrize(
-    "kernel", json.loads((ROOT / EVIDENCE).read_text())["kernels"], ids=lambda one: one["target"]
+    "kernel",
+    json.loads((ROOT / EVIDENCE).read_text())["kernels"],
+    ids=lambda kernel: kernel["target"],
 )
 def test_the_record_has_no_survivor(kernel):
     assert len(kernel["mutants"]) == kernel["asked"]

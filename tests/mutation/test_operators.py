@@ -102,9 +102,9 @@ def test_every_operator_is_expected():
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_operator(mutants, operator):
-    found = [" ".join(added(m)) for m in mutants if m.operator == operator]
+    lines = [" ".join(added(m)) for m in mutants if m.operator == operator]
     for text in EXPECTED[operator]:
-        assert any(text in line for line in found), (text, found)
+        assert any(text in line for line in lines), (text, lines)
 
 
 def test_a_mutant_changes_one_line_and_parses(mutants):
@@ -123,8 +123,8 @@ def test_no_change_is_made_twice_and_none_is_the_original(mutants):
 
 
 def test_the_same_text_by_two_ways_is_one_mutant(tmp_path):
-    found = mutate(tmp_path, "def k(x, M):\n    return (x > M) & (x > M)\n", [2])
-    assert [m.operator for m in found].count("mask term dropped") == 1
+    mutants = mutate(tmp_path, "def k(x, M):\n    return (x > M) & (x > M)\n", [2])
+    assert [m.operator for m in mutants].count("mask term dropped") == 1
 
 
 def test_what_is_not_reached_or_only_refuses_is_left_alone(mutants):
@@ -140,8 +140,8 @@ def test_keys_do_not_depend_on_lines(mutants, tmp_path):
 
 def test_bytes_that_are_no_ascii_move_no_place(tmp_path):
     text = 'def k(x, M):\n    y = "ä→"; z = (x < M) & (x < M + 2)  # ü\n'
-    found = [added(mutant) for mutant in mutate(tmp_path, text, [2])]
-    assert ['    y = "ä→"; z = (x < M)  # ü'] in found
+    lines = [added(mutant) for mutant in mutate(tmp_path, text, [2])]
+    assert ['    y = "ä→"; z = (x < M)  # ü'] in lines
 
 
 def test_a_sample_is_the_same_for_a_seed(mutants):

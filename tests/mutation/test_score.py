@@ -28,8 +28,8 @@ def report(verdict="pass", findings=(), proof=None, note=None):
 
 
 def outcome(*events, end="done", how=""):
-    told = {event["event"]: event for event in events}
-    worker = WorkerExit(end=end, how=how, events=told, cases=int("case" in told))
+    by_name = {event["event"]: event for event in events}
+    worker = WorkerExit(end=end, how=how, events=by_name, cases=int("case" in by_name))
     return conclude(MUTANT, worker, "k")
 
 
@@ -78,19 +78,19 @@ def test_outcome(events, end, expected):
 
 
 @pytest.mark.parametrize(
-    ("proof", "unvisited", "words"),
+    ("proof", "unvisited", "reason"),
     [
         (None, (), "the same accesses and bits in every case"),
         (PROVED, (), "the same accesses and bits on every path"),
         (PROVED, ("x.py:3: M == 7",), "in every case; not visited: x.py:3: M == 7"),
     ],
 )
-def test_which_paths_were_the_same(proof, unvisited, words):
-    told = said(proof=proof)
+def test_which_paths_were_the_same(proof, unvisited, reason):
+    event = said(proof=proof)
     other = PropertyResult("exact_on_integers", "", "pass", 1, proof=ProofResult("not decided"))
-    told["report"]["properties"].append(asdict(other))
-    told["report"]["unvisited"] = list(unvisited)
-    assert outcome(RUNS, told, mutated("same")).why.endswith(words)
+    event["report"]["properties"].append(asdict(other))
+    event["report"]["unvisited"] = list(unvisited)
+    assert outcome(RUNS, event, mutated("same")).why.endswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_what_is_proved_right_has_a_proved_product(exact, others, scope):
 def test_equal_lines_of_a_file_share_a_key_and_those_of_two_files_do_not():
     """Of two such changes one may live on: neither is accused of living again."""
     diff = "--- x\n+++ x\n@@ -{0} +{0} @@\n-    m = 1\n+    m = 2"
-    one, two, three = (
+    first, second, third = (
         Mutant("", shown, line, "constant moved", "kernel", "", diff.format(line))
         for line, shown in ((1, "x.py"), (7, "x.py"), (1, "y.py"))
     )
-    assert one.key == two.key != three.key
+    assert first.key == second.key != third.key
 
 
 @pytest.fixture(name="remember")
@@ -122,9 +122,9 @@ def remembering(tmp_path):
     """Writes a score to a file and reads it back as a baseline."""
 
     def remember(then):
-        place = tmp_path / "then.json"
-        place.write_text(json.dumps(document([then], [])))
-        return Baseline.read(str(place))
+        path = tmp_path / "then.json"
+        path.write_text(json.dumps(document([then], [])))
+        return Baseline.read(str(path))
 
     return remember
 
@@ -146,8 +146,8 @@ def score(*outcomes, target="k", asked=None, note="", keys=None):
 
 
 def test_the_score_is_of_those_that_live_or_die():
-    one = score("killed", "killed", "killed", "survived", "equivalent", "invalid", "not judged")
-    assert one.value == 0.75
+    result = score("killed", "killed", "killed", "survived", "equivalent", "invalid", "not judged")
+    assert result.value == 0.75
     assert score("equivalent", "invalid").value is None
     seen = score("killed", "no difference seen")
     assert (seen.value, seen.least) == (1.0, 0.5)
@@ -156,8 +156,8 @@ def test_the_score_is_of_those_that_live_or_die():
 
 def test_what_was_not_judged_is_told_and_makes_the_answer_incomplete():
     cut_short = score("killed", asked=2), score("killed", note="interrupted")
-    for one in (score("killed", "not judged"), *cut_short):
-        assert exit_code([one], []) == 3
+    for result in (score("killed", "not judged"), *cut_short):
+        assert exit_code([result], []) == 3
     assert "incomplete: 1 mutant not judged" in format_score(score("killed", "not judged"))
     assert exit_code([score("killed", "survived")], []) == 0
     assert exit_code([score("killed")], ["too low"]) == 1
@@ -192,10 +192,10 @@ def test_a_score_of_nothing_is_below_any(remember):
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9}', '{"schema": 1, "kernels": [1]}'])
 def test_what_is_no_record_is_refused(tmp_path, text):
-    place = tmp_path / "x.json"
-    place.write_text(text)
+    path = tmp_path / "x.json"
+    path.write_text(text)
     with pytest.raises(ValueError, match=r"--baseline: got .* expected what mutate --json writes"):
-        Baseline.read(str(place))
+        Baseline.read(str(path))
 
 
 def test_survivors_are_told_with_their_lines_and_no_escape_sequence():
@@ -207,5 +207,5 @@ def test_survivors_are_told_with_their_lines_and_no_escape_sequence():
 
 
 def test_a_judgement_outlives_json():
-    one = Judgement(MUTANT, "killed", "why", "by", CASE.to_json())
-    assert Judgement.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+    judgement = Judgement(MUTANT, "killed", "why", "by", CASE.to_json())
+    assert Judgement.from_dict(json.loads(json.dumps(judgement.to_dict()))) == judgement

@@ -35,20 +35,20 @@ def test_keywords_that_nobody_stated_are_tried_and_told_as_limits():
     right = check(KernelUnderTest("k", called.with_out_dtype), max_examples=3, limits=True)
     (held,) = (limit for limit in right.limits if limit.name == "out_dtype=")
     assert held.status == "holds"
-    for launch, name, words, option in (
+    for launch, name, message, option in (
         (promises.out_stays_as_it_was, "out=", "of out never stored", "'out=fp16[M, N] written'"),
         (promises.out_dtype_reached_in_two_steps, "out_dtype=", "got", "out_dtype=torch.float32"),
     ):
         report = check(KernelUnderTest("k", launch), max_examples=3, limits=True)
         (limit,) = (limit for limit in report.limits if limit.name == name)
         assert (report.verdict, limit.status) == ("pass", "limit")
-        assert words in limit.message
+        assert message in limit.message
         assert limit.option.startswith(f"--operand {option}")
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("launch", "operands", "spec", "name", "words"),
+    ("launch", "operands", "spec", "name", "message"),
     [
         (called.out_ignored, OUT, None, "stores_each_element_once", "of out never stored"),
         (called.out_taken_for_dense, OUT, None, "stays_in_bounds", "of out"),
@@ -61,11 +61,11 @@ def test_keywords_that_nobody_stated_are_tried_and_told_as_limits():
         (called.row_sums_only, {}, summed, "runs_to_completion", "result[0]: got shape"),
     ],
 )
-def test_wrong_kernels_of_every_form_are_named(launch, operands, spec, name, words):
+def test_wrong_kernels_of_every_form_are_named(launch, operands, spec, name, message):
     report = judge(launch, operands=operands, spec=spec)
     assert report.verdict == "fail"
     assert report.findings[0].property == name
-    assert words in report.findings[0].message
+    assert message in report.findings[0].message
 
 
 @pytest.mark.lane("full")
@@ -83,10 +83,10 @@ def test_a_wrong_result_of_one_axis_is_told_beside_operands_of_rows_and_columns(
 
 def test_a_case_says_of_operands_what_they_can_be_wherever_it_comes_from():
     case = Case(1, 1, 1, arguments=(("alpha", "7.0"),))
-    said = re.escape("case alpha: got 7.0, expected 1.0 or 0.5")
-    with pytest.raises(ValueError, match=said):
+    message = re.escape("case alpha: got 7.0, expected 1.0 or 0.5")
+    with pytest.raises(ValueError, match=message):
         check(BLAS, case=case)
-    with pytest.raises(TargetError, match=f"gemm: {said}"):
+    with pytest.raises(TargetError, match=f"gemm: {message}"):
         serve._read_case(case.to_json(), BLAS)
 
 

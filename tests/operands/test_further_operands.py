@@ -38,7 +38,7 @@ def test_a_right_kernel_passes_in_every_format(target):
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("flaw", "name", "fault", "operand", "words"),
+    ("flaw", "name", "fault", "operand", "message"),
     [
         ("forgotten", "exact_on_integers", "operand_forgotten", "scale_a", "as if scale_a were 1"),
         ("twice", "exact_on_integers", "operand_applied_twice", "scale_a", "were applied twice"),
@@ -48,16 +48,16 @@ def test_a_right_kernel_passes_in_every_format(target):
         ("overwritten", "leaves_inputs_untouched", "element", "scale_b", "scale_b[0]"),
     ],
 )
-def test_a_wrong_use_of_an_operand_is_named(flaw, name, fault, operand, words):
+def test_a_wrong_use_of_an_operand_is_named(flaw, name, fault, operand, message):
     first = judge(partial(scaled_mm, FLAW=flaw)).findings[0]
     assert (first.property, first.operand) == (name, operand)
     assert fault in first.fault
-    assert words in first.message
+    assert message in first.message
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("change", "fault", "words"),
+    ("change", "fault", "message"),
     [
         (
             lambda scale_a, scale_b, bias: (scale_a, scale_b**0, bias * 0),
@@ -73,14 +73,14 @@ def test_a_wrong_use_of_an_operand_is_named(flaw, name, fault, operand, words):
         (lambda scale_a, scale_b, bias: (scale_a * 3, scale_b * 5, bias * 7), "wrong_value", None),
     ],
 )
-def test_two_operands_misused_at_once_are_named(change, fault, words):
+def test_two_operands_misused_at_once_are_named(change, fault, message):
     def wrong(a, b, scale_a, scale_b, bias):
         return scaled_mm(a, b, *change(scale_a, scale_b, bias))
 
     root, *more = (f for f in judge(wrong).findings if f.cause is None)
     assert (root.property, root.fault) == ("exact_on_integers", fault)
     assert more == []
-    assert words in root.message if words else "as if" not in root.message
+    assert message in root.message if message else "as if" not in root.message
 
 
 @pytest.mark.lane("full")
@@ -91,9 +91,9 @@ def test_scales_of_integers_show_what_was_rounded_before_them():
 
     right = INT8.right
     kernel = KernelUnderTest("k", rounded_first, right.contract, None, right.operands, right.spec)
-    (found,) = check(kernel, max_examples=30).findings
-    assert (found.property, found.fault) == ("within_bound", "rounding")
-    assert "bf16" in found.message
+    (finding,) = check(kernel, max_examples=30).findings
+    assert (finding.property, finding.fault) == ("within_bound", "rounding")
+    assert "bf16" in finding.message
 
 
 @pytest.mark.lane("full")
@@ -128,7 +128,7 @@ def test_values_are_of_a_range_or_of_a_function():
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("construct", "message"),
     [
         (lambda: Operand("fp7", "M"), "operand format: got 'fp7', expected one of fp16"),
         (
@@ -165,14 +165,14 @@ def test_values_are_of_a_range_or_of_a_function():
         (lambda: KernelUnderTest("f", len, spec=3), "kernel f: got spec=3, expected a function"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(made, said):
-    with pytest.raises(ValueError, match=re.escape(said)) as refused:
-        made()
+def test_what_makes_no_sense_is_refused_in_one_line(construct, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
+        construct()
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("stated", "said"),
+    ("declared", "message"),
     [
         (Operand("fp32", "M - N"), "operand s: got 'M - N', which is (-"),
         (Operand("fp32", "K * 99999999999"), "expected at most 67108864 elements"),
@@ -180,13 +180,13 @@ def test_what_makes_no_sense_is_refused_in_one_line(made, said):
         (Operand("fp32", "M", lambda rng, shape: rng.random(3)), "operand s: operand values: got"),
     ],
 )
-def test_an_operand_that_no_case_can_have_is_no_fault_of_the_kernel(stated, said):
-    with pytest.raises(ContractError, match=re.escape(said)):
-        judge(lambda a, b, s: matmul(a, b), operands={"s": stated}, spec=lambda a, b, s: a @ b)
+def test_an_operand_that_no_case_can_have_is_no_fault_of_the_kernel(declared, message):
+    with pytest.raises(ContractError, match=re.escape(message)):
+        judge(lambda a, b, s: matmul(a, b), operands={"s": declared}, spec=lambda a, b, s: a @ b)
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         (lambda a, b, s: a @ b + t, "spec: NameError: name 't' is not defined"),  # noqa: F821
         (lambda a, b, s: (a @ b)[5, :, :], "spec: "),
@@ -195,16 +195,16 @@ def test_an_operand_that_no_case_can_have_is_no_fault_of_the_kernel(stated, said
         (lambda a, b: [a @ b], "spec: got a list, expected an array or a tuple of arrays"),
     ],
 )
-def test_a_formula_that_fails_is_no_fault_of_the_kernel(spec, said):
-    with pytest.raises(SpecError, match=re.escape(said)):
+def test_a_formula_that_fails_is_no_fault_of_the_kernel(spec, message):
+    with pytest.raises(SpecError, match=re.escape(message)):
         judge(scaled_mm, operands={"s": Operand("fp32", "M")}, spec=spec)
 
 
 @pytest.mark.parametrize("name", ["function", "spec", "kernel", "self"])
 def test_an_operand_may_have_any_name(name):
-    stated = {name: Operand("fp32", "M", lambda rng, shape: np.ones(shape)), **OPERANDS}
+    declared = {name: Operand("fp32", "M", lambda rng, shape: np.ones(shape)), **OPERANDS}
     launch = lambda a, b, scale_a, scale_b, bias, **_: scaled_mm(a, b, scale_a, scale_b, bias)  # noqa: E731
-    assert judge(launch, operands=stated, max_examples=3).verdict == "pass"
+    assert judge(launch, operands=declared, max_examples=3).verdict == "pass"
 
 
 @pytest.mark.lane("full")

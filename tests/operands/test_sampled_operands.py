@@ -55,8 +55,8 @@ def add_through_places(a, b, places):
 @triton.jit
 def places_kernel(places_ptr, c_ptr, n, B: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    place = tl.load(places_ptr + i, mask=i < n, other=1)
-    tl.store(c_ptr + place.to(tl.int64) - 1, 0.0, mask=i < n)
+    index = tl.load(places_ptr + i, mask=i < n, other=1)
+    tl.store(c_ptr + index.to(tl.int64) - 1, 0.0, mask=i < n)
 
 
 def judge(wrapper, operands, spec):

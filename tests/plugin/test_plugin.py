@@ -45,9 +45,9 @@ def test_every_property_is_an_item_and_a_failure_reads_like_check(project):
     assert kinds == {"right-fp16", "right-bf16", "unmasked_row-fp16"}
     assert not any("mirror_equals_source" in name for name in names)
     line = re.search(r"reproduce:  (.*)$", out, re.MULTILINE).group(1)
-    words = shlex.split(line)
-    assert words[0] == "pytest"
-    status, out = run_pytest(project, *words[1:])
+    args = shlex.split(line)
+    assert args[0] == "pytest"
+    status, out = run_pytest(project, *args[1:])
     assert status == 1
     assert "unmasked_row does not stay in bounds" in out
 
@@ -65,7 +65,7 @@ def test_a_run_without_our_items_loads_nothing_heavy(project):
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     first_of_each(
         [
             (
@@ -87,10 +87,10 @@ def test_a_run_without_our_items_loads_nothing_heavy(project):
         ]
     ),
 )
-def test_a_bad_option_is_one_line(project, option, said):
+def test_a_bad_option_is_one_line(project, option, message):
     status, out = run_pytest(project, *option)
     assert (status, out.strip()) == (4, f"ERROR: {out.strip().removeprefix('ERROR: ')}")
-    assert said in out
+    assert message in out
 
 
 NONSENSE = [
@@ -107,14 +107,14 @@ NONSENSE = [
 ]
 
 
-@pytest.mark.parametrize(("body", "said"), first_of_each(NONSENSE))
-def test_a_hook_that_returns_nonsense_is_told_in_one_line(project, body, said):
+@pytest.mark.parametrize(("body", "message"), first_of_each(NONSENSE))
+def test_a_hook_that_returns_nonsense_is_told_in_one_line(project, body, message):
     (project / "conftest.py").write_text(f"{HEAD}{body}\n")
     status, out = run_pytest(project)
     assert status == 2, out
     head, line, *_ = out[out.index("__ ERROR collecting") :].splitlines()
     assert head.startswith("__ ERROR collecting test_kernels.py")
-    assert said in line
+    assert message in line
     assert "Traceback" not in out
 
 
@@ -192,11 +192,11 @@ def test_the_options_reach_the_engine(project, where):
     if here:
         assert f"asked {asked}" in out
         return
-    said = next(line for line in out.splitlines() if "asked Request" in line)
+    request = next(line for line in out.splitlines() if "asked Request" in line)
     for word in ("name='right'", "conftest='", "max_examples=7", "seed=5", "gpu='sm_90'"):
-        assert word in said
+        assert word in request
     for word in ("proof=True", "premise=True", "format='fp16'", "case=9, ", f"memory={3 << 30}"):
-        assert word in said
+        assert word in request
 
 
 @pytest.mark.lane("full")

@@ -44,11 +44,11 @@ def test_a_property_that_no_case_bears_on_is_skipped(judge):
 def test_of_a_kernel_that_fails_everywhere_one_item_fails(judge):
     status, out = judge("K('raises', lambda a, b: 1 / 0)", "--gemm-max-examples", "3")
     assert status == 1
-    found = read_outcomes(out)["raises"]
-    assert [name for name, outcome in found.items() if outcome == "FAILED"] == [
+    outcomes = read_outcomes(out)["raises"]
+    assert [name for name, outcome in outcomes.items() if outcome == "FAILED"] == [
         "runs_to_completion"
     ]
-    assert list(found.values()).count("SKIPPED") > 8
+    assert list(outcomes.values()).count("SKIPPED") > 8
 
 
 @pytest.mark.lane("full")
@@ -72,15 +72,15 @@ def test_a_check_that_was_not_finished_fails_an_item(verdict, others, count):
     results = (PropertyResult(n, "claim", s, 3) for n, s in zip(names, statuses, strict=True))
     note = "not judged: M=1: no end"
     report = Report(SCHEMA, "k", verdict, tuple(results), (), 0.0, {}, note)
-    said = []
+    failures = []
     for name in names:
         item = GemmItem(KernelUnderTest("k", len), "fp16", name)
         try:
             suite.test_gemm(item, report, str, lambda name, value: None, None)
         except pytest.fail.Exception as failure:
-            said.append(str(failure))
-    assert len(said) == count
-    assert all(text.endswith(f": {note}") for text in said)
+            failures.append(str(failure))
+    assert len(failures) == count
+    assert all(text.endswith(f": {note}") for text in failures)
 
 
 # -- what a contract expects to fail: xfailed with the reason, failed where it holds ---------------
@@ -150,6 +150,6 @@ def test_what_is_no_property_fails_with_what_was_meant(project):
     (project / "reasons.py").write_text("BOUNDS = {'stay_in_bounds': 'x'}\n")
     status, out = run_pytest(project, *FEW, "-k", "known")
     assert status == 2
-    said = "contract expected: got 'stay_in_bounds', expected one of"
-    assert f"pytest_gemm_kernels: known: {said}" in out
+    message = "contract expected: got 'stay_in_bounds', expected one of"
+    assert f"pytest_gemm_kernels: known: {message}" in out
     assert "did you mean 'stays_in_bounds'?" in out

@@ -131,8 +131,10 @@ def test_a_hook_that_answers_pytest_alone_is_told_of(register):
     )
     status, out = run_pytest(project, *FEW, "-k", "compiles")
     assert status == 1
-    said = "conftest.py: got kernels named onlys in a worker process, expected one named onlyhere"
-    assert said in out
+    message = (
+        "conftest.py: got kernels named onlys in a worker process, expected one named onlyhere"
+    )
+    assert message in out
 
 
 @pytest.mark.lane("full")

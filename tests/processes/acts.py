@@ -90,9 +90,9 @@ def leave_quietly():
 
 
 def lose_the_folder():
-    place = tempfile.mkdtemp()
-    os.chdir(place)
-    os.rmdir(place)
+    folder = tempfile.mkdtemp()
+    os.chdir(folder)
+    os.rmdir(folder)
 
 
 def write_to_full_streams():

@@ -18,7 +18,7 @@ COMMAND = (
 )
 
 
-def start(folder, *words, shell='exec "$@"', **options):
+def start(folder, *args, shell='exec "$@"', **options):
     """The command in a group of its own and in `folder`, through a shell that may redirect it.
 
     What it and its workers leave lies in the folder's `temporary`.
@@ -28,7 +28,7 @@ def start(folder, *words, shell='exec "$@"', **options):
     path = os.pathsep.join(map(str, (SOURCE, SUPPORT)))
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(
-        ["bash", "-c", shell, "bash", sys.executable, "-c", COMMAND, *words],
+        ["bash", "-c", shell, "bash", sys.executable, "-c", COMMAND, *args],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)},
         start_new_session=True,
@@ -43,9 +43,9 @@ def heed_signals():
         signal.signal(number, signal.SIG_DFL)
 
 
-def run(folder, *words, seconds=120, **options):
+def run(folder, *args, seconds=120, **options):
     """How the command ends: its exit code, what it printed, what it said on stderr."""
-    return finish(start(folder, *words, **options), seconds)
+    return finish(start(folder, *args, **options), seconds)
 
 
 def finish(process, seconds=120):

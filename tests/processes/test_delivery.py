@@ -17,10 +17,8 @@ FULL = "No space left on device"
 UNPRINTED = f"gemmproof check: stdout: got {FULL!r}, expected a place for the answer\n"
 
 
-def check(project, kernel, *words, **options):
-    return run(
-        project, "check", f"my_kernels.py:{kernel}", "--max-examples", "5", *words, **options
-    )
+def check(project, kernel, *args, **options):
+    return run(project, "check", f"my_kernels.py:{kernel}", "--max-examples", "5", *args, **options)
 
 
 @pytest.mark.parametrize(("kernel", "code"), [("matmul", 0), ("leaves", 1), ("absent", 2)])
@@ -71,15 +69,15 @@ def test_help_without_room_leaves_no_traceback(project, columns):
 
 
 @pytest.mark.parametrize("option", first_of_each(["--json", "--junit"]))
-@pytest.mark.parametrize("words", [("check", "my_kernels.py:matmul"), ("signoff",)])
+@pytest.mark.parametrize("args", [("check", "my_kernels.py:matmul"), ("signoff",)])
 def test_a_report_without_room_is_incomplete_and_the_answer_is_printed(
-    project, capsys, words, option
+    project, capsys, args, option
 ):
     register("matmul")
-    assert main([*words, "--max-examples", "1", option, "/dev/full"]) == 3
+    assert main([*args, "--max-examples", "1", option, "/dev/full"]) == 3
     out, err = capsys.readouterr()
-    said = f"{option}: got '/dev/full' ({FULL}), expected a file that can be written"
-    assert err.splitlines()[-1] == f"gemmproof {words[0]}: {said}"
+    message = f"{option}: got '/dev/full' ({FULL}), expected a file that can be written"
+    assert err.splitlines()[-1] == f"gemmproof {args[0]}: {message}"
     assert "pass" in out.splitlines()[-1]
 
 
@@ -93,9 +91,9 @@ def test_an_answer_is_printed_before_its_report_is_written(project, capsys, monk
     assert "matmul: pass: " in printed[0]
 
 
-def fill_disk(place):
+def fill_disk(path):
     """Write as much as there is room for."""
-    place.write_text("new, but")
+    path.write_text("new, but")
     raise OSError(errno.ENOSPC, FULL)
 
 
@@ -116,9 +114,9 @@ def test_an_old_report_stays_where_a_new_one_has_no_room(report, tmp_path):
 def test_an_old_report_stays_until_the_new_one_is_written(report, tmp_path):
     seen = []
 
-    def write(place):
-        place.write_text("new")
-        seen.append((place.parent, report.read_text()))
+    def write(path):
+        path.write_text("new")
+        seen.append((path.parent, report.read_text()))
 
     assert replace_file(str(report), write) == ""
     assert (seen, report.read_text()) == ([(tmp_path, "old")], "new")
@@ -126,8 +124,8 @@ def test_an_old_report_stays_until_the_new_one_is_written(report, tmp_path):
 
 
 def test_an_interruption_leaves_the_old_report_alone(report, tmp_path):
-    def interrupt(place):
-        place.write_text("new, but")
+    def interrupt(path):
+        path.write_text("new, but")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -142,20 +140,20 @@ def test_a_new_report_is_as_open_as_the_old_one_and_a_link_stays_one(tmp_path):
     report.chmod(0o640)
     link.symlink_to(report)
     assert find_obstacle(str(link)) == ""
-    assert replace_file(str(link), lambda place: place.write_text("new")) == ""
+    assert replace_file(str(link), lambda path: path.write_text("new")) == ""
     assert (link.is_symlink(), report.read_text()) == (True, "new")
     assert stat.S_IMODE(report.stat().st_mode) == 0o640
     plain.touch()
-    made = stat.S_IMODE(plain.stat().st_mode)  # as the umask has it
-    assert replace_file(str(tmp_path / "new"), lambda place: place.write_text("new")) == ""
-    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == made
+    mode = stat.S_IMODE(plain.stat().st_mode)  # as the umask has it
+    assert replace_file(str(tmp_path / "new"), lambda path: path.write_text("new")) == ""
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == mode
 
 
 def test_a_pipe_takes_a_report_as_it_comes():
     read, write = os.pipe()
     name = f"/dev/fd/{write}"
     assert find_obstacle(name) == ""
-    assert replace_file(name, lambda place: place.write_text("report")) == ""
+    assert replace_file(name, lambda path: path.write_text("report")) == ""
     assert os.read(read, 99) == b"report"
     os.close(read)
     os.close(write)

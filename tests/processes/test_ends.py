@@ -115,16 +115,16 @@ def test_memory_that_the_machine_lacks_is_no_finding(run):
 
 def test_memory_that_is_refused_to_the_engine_is_incomplete(run):
     report, _ = run("returns", engine="fake_engine:starving")
-    said = "stopped after 0 cases: this machine refused memory to gemmproof itself (MemoryError)"
-    assert (report.verdict, report.note) == ("incomplete", said)
+    note = "stopped after 0 cases: this machine refused memory to gemmproof itself (MemoryError)"
+    assert (report.verdict, report.note) == ("incomplete", note)
 
 
 def test_a_limit_below_what_gemmproof_needs_is_an_error_that_says_how_much(run):
     report, outcome = run("naps", Limits(memory=1 << 20))
     needs = outcome.events["ready"]["held"] / 2**30
     expected = f"more than the {needs:.1f} GiB that gemmproof holds before it loads a kernel"
-    said = f"memory: got 0.000977 GiB allowed by --memory-limit, expected {expected}"
-    assert (report.verdict, report.note) == ("error", said)
+    note = f"memory: got 0.000977 GiB allowed by --memory-limit, expected {expected}"
+    assert (report.verdict, report.note) == ("error", note)
 
 
 def test_a_limit_just_above_what_gemmproof_needs_accuses_nobody(run):
@@ -187,18 +187,18 @@ def test_sleep_counts_and_being_stopped_does_not(start):
 def test_a_container_s_limit_bounds_what_is_free(tmp_path, monkeypatch):
     own, root = tmp_path / "cgroup", tmp_path / "fs"
     own.write_text("4:memory:/outer/inner\n0::/two/deep\n")
-    places = {
+    groups = {
         "memory/outer": ("memory.limit_in_bytes", "memory.usage_in_bytes", 5000, 1000, 400),
         "memory/outer/inner": ("memory.limit_in_bytes", "memory.usage_in_bytes", 9000, 500, 0),
         "two": ("memory.max", "memory.current", "max", 1000, 0),
         "two/deep": ("memory.max", "memory.current", 3000, 900, 100),
     }
-    for place, (limit, use, most, used, idle) in places.items():
-        (root / place).mkdir(parents=True, exist_ok=True)
-        (root / place / limit).write_text(f"{most}\n")
-        (root / place / use).write_text(f"{used}\n")
+    for group, (limit, use, most, used, idle) in groups.items():
+        (root / group).mkdir(parents=True, exist_ok=True)
+        (root / group / limit).write_text(f"{most}\n")
+        (root / group / use).write_text(f"{used}\n")
         name = "inactive_file" if limit == "memory.max" else "total_inactive_file"
-        (root / place / "memory.stat").write_text(f"anon 5\n{name} {idle}\n")
+        (root / group / "memory.stat").write_text(f"anon 5\n{name} {idle}\n")
     assert sorted(_room_in_containers(own, root)) == [2200, 4400, 8500]
     monkeypatch.setattr(processes, "_room_in_containers", lambda: [2200, 4400])
     assert processes.available_memory() == 2200

@@ -63,10 +63,10 @@ def test_a_forked_worker_has_the_environment_of_the_moment_as_a_spawned_one_has(
         monkeypatch.setenv("PYTHONPATH", f"after:{support}")
         monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
         monkeypatch.chdir("place")
-        told = run("tells", max_examples=1)[1].output
+        output = run("tells", max_examples=1)[1].output
     path = repr(f"after:{support}")
     temporary = tmp_path / "temporary"
-    first, second = told.splitlines()
+    first, second = output.splitlines()
     variables = f"[{path}, '{temporary}', None, '1', None, 'é\\n']"
     assert first == f"{variables} {temporary} {tmp_path / 'place'}"
     entries = ast.literal_eval(second)
@@ -113,8 +113,8 @@ def test_signoff_forks_every_worker_of_one_server(tmp_path, monkeypatch, capsys)
     )
     monkeypatch.setattr(supervisor, "_spawn", lambda *a: spawned.append(a) or spawn(*a))
     conftest = Path(__file__).parents[2] / "conftest.py"
-    words = ["signoff", "--conftest", str(conftest), "--max-examples", "1"]
-    words += ["--kernel", "matmul", "--kernel", "matmul_grouped"]
-    assert main(words) == 0
+    args = ["signoff", "--conftest", str(conftest), "--max-examples", "1"]
+    args += ["--kernel", "matmul", "--kernel", "matmul_grouped"]
+    assert main(args) == 0
     assert "signoff: pass (2 pass)" in capsys.readouterr().out
     assert (len(forked), len(set(forked)), spawned) == (3, 1, [])

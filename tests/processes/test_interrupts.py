@@ -97,12 +97,12 @@ def test_signoff_ends_at_once_and_tells_what_is_judged(project, send, number):
 
 
 @pytest.mark.lane("full")
-@pytest.mark.parametrize("words", [SIGNOFF, ("contract", "my_kernels.py:waits", *PATIENCE)])
-def test_what_was_not_judged_is_one_line_and_an_old_report_stays(project, words):
+@pytest.mark.parametrize("args", [SIGNOFF, ("contract", "my_kernels.py:waits", *PATIENCE)])
+def test_what_was_not_judged_is_one_line_and_an_old_report_stays(project, args):
     (project / "report.json").write_text("old")
-    words += ("--kernel", "waits", "--json", "report.json") if words is SIGNOFF else ()
-    code, out, err = interrupt(start(project, *words), project)
-    assert (code, out, err) == (130, "", f"gemmproof {words[0]}: interrupted by SIGINT\n")
+    args += ("--kernel", "waits", "--json", "report.json") if args is SIGNOFF else ()
+    code, out, err = interrupt(start(project, *args), project)
+    assert (code, out, err) == (130, "", f"gemmproof {args[0]}: interrupted by SIGINT\n")
     assert (project / "report.json").read_text() == "old"
     assert find_left(project) == ([], [])
 
@@ -111,8 +111,8 @@ def test_what_was_not_judged_is_one_line_and_an_old_report_stays(project, words)
 def test_a_drift_that_is_interrupted_takes_nothing_from_its_check(project):
     kernels = KERNELS.replace("(a, b):", "(a, b):\n    if b is None: return  # its check")
     (project / "my_kernels.py").write_text(kernels)
-    words = ("--drift", "--kernel", "waits", "--json", "report.json")
-    code, out, _ = interrupt(start(project, *SIGNOFF, *words), project)
+    options = ("--drift", "--kernel", "waits", "--json", "report.json")
+    code, out, _ = interrupt(start(project, *SIGNOFF, *options), project)
     assert (code, out.splitlines()[-1]) == (130, "signoff: incomplete (1 incomplete)")
     (waits,) = json.loads((project / "report.json").read_text())["kernels"]
     assert waits["properties"][1]["examples"] == 2
@@ -129,8 +129,8 @@ def test_signoff_ends_while_a_conftest_is_imported(project):
 
 
 def test_a_command_under_nohup_outlives_its_terminal(project):
-    words = ("check", "my_kernels.py:waits", "--max-examples", "1", *PATIENCE)
-    process = start(project, *words, shell='trap "" HUP; exec "$@"')
+    args = ("check", "my_kernels.py:waits", "--max-examples", "1", *PATIENCE)
+    process = start(project, *args, shell='trap "" HUP; exec "$@"')
     assert wait_for((project / "began").exists)
     send_group(process, signal.SIGHUP)
     (project / "go").touch()

@@ -30,9 +30,9 @@ def test_a_kill_keeps_what_was_judged(project):
     assert wait_for(lambda: "<failure" in (project / "report.xml").read_text())
     os.killpg(process.pid, signal.SIGKILL)
     assert finish(process)[0] == -signal.SIGKILL
-    told = [(kernel["verdict"], kernel["note"]) for kernel in read()["kernels"]]
-    assert [verdict for verdict, _ in told] == ["pass", "fail", "incomplete", "incomplete"]
-    assert [note for _, note in told[2:]] == [UNDER_WAY] * 2
+    kernels = [(kernel["verdict"], kernel["note"]) for kernel in read()["kernels"]]
+    assert [verdict for verdict, _ in kernels] == ["pass", "fail", "incomplete", "incomplete"]
+    assert [note for _, note in kernels[2:]] == [UNDER_WAY] * 2
     assert (read()["verdict"], read()["schema"]) == ("fail", 3)
     suites = ElementTree.parse(project / "report.xml").iter("testsuite")
     errors = [[e.get("message") for e in suite.iter("error")] for suite in suites]
@@ -45,8 +45,8 @@ def test_a_report_that_is_no_file_is_written_once(project):
     (project / "go").touch()
     code, out, _ = run(project, *SIGNOFF, "--json", "-")
     assert (code, len(json.loads(out)["kernels"])) == (1, 4)
-    told = run(project, *SIGNOFF, "--json", "/dev/stderr")[2]
-    assert told.count('"left_out"') == 1
+    err = run(project, *SIGNOFF, "--json", "/dev/stderr")[2]
+    assert err.count('"left_out"') == 1
 
 
 @pytest.mark.lane("full")

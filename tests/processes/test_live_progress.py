@@ -34,10 +34,10 @@ def project_with_a_slow_kernel(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run_on_terminal(folder, stream, *words):
+def run_on_terminal(folder, stream, *args):
     """The exit code, what a terminal was shown on one stream, and what the other one got."""
     leader, follower = pty.openpty()
-    process = start(folder, *words, **{stream: follower})
+    process = start(folder, *args, **{stream: follower})
     os.close(follower)
     seen, until = b"", time.monotonic() + 60
     while time.monotonic() < until:
@@ -63,8 +63,8 @@ def test_the_line_changes_and_is_gone_at_the_end(project):
 
 @pytest.mark.lane("full")
 def test_other_lines_stand_above_it(project):
-    words = ("signoff", "--max-examples", "10", "--jobs", "1")
-    code, seen, out = run_on_terminal(project, "stderr", *words)
+    args = ("signoff", "--max-examples", "10", "--jobs", "1")
+    code, seen, out = run_on_terminal(project, "stderr", *args)
     assert code == 0
     assert "signoff: 0 of 2 kernels; " in seen
     assert "signoff: 1 of 2 kernels; " in seen
@@ -74,9 +74,9 @@ def test_other_lines_stand_above_it(project):
 
 @pytest.mark.lane("full")
 def test_where_more_is_said_of_a_finding_is_told_to_a_person_only(project):
-    words = ("check", "my_kernels.py:leaves", "--quiet")
+    args = ("check", "my_kernels.py:leaves", "--quiet")
     hint = "gemmproof explain runs_to_completion says more"
-    code, seen, _ = run_on_terminal(project, "stdout", *words)
+    code, seen, _ = run_on_terminal(project, "stdout", *args)
     assert (code, seen.count(hint)) == (1, 1)
-    code, out, err = finish(start(project, *words))
+    code, out, err = finish(start(project, *args))
     assert (code, hint in out + err) == (1, False)

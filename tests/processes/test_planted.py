@@ -38,8 +38,8 @@ FAULTS = {"crash": {"crash"}, "left": {"exit"}, "hang": {"hang"}, "killed": set(
 def test_planted_faults_are_told_and_lose_nothing(tmp_path):
     """One test, since two that share a run may come to two of pytest's workers."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    words = ("--json", "report.json", "--junit", "report.xml", "--jobs", "2", "--time-limit", "1")
-    code, out, err = run(tmp_path, "signoff", "--max-examples", str(CALLS), *words, seconds=800)
+    options = ("--json", "report.json", "--junit", "report.xml", "--jobs", "2", "--time-limit", "1")
+    code, out, err = run(tmp_path, "signoff", "--max-examples", str(CALLS), *options, seconds=800)
     report = json.loads((tmp_path / "report.json").read_text())
     reports = {kernel["target"]: kernel for kernel in report["kernels"]}
 
@@ -70,10 +70,10 @@ def judge(report):
 
 def expect(planted):
     """What must be said of one."""
-    verdict, found = VERDICTS[planted.kind], dict.fromkeys(FAULTS[planted.kind], planted.at)
+    verdict, calls = VERDICTS[planted.kind], dict.fromkeys(FAULTS[planted.kind], planted.at)
     if planted.found:
-        return "fail", {**found, "out_of_bounds": planted.at - 1}
-    return verdict, found
+        return "fail", {**calls, "out_of_bounds": planted.at - 1}
+    return verdict, calls
 
 
 def test_the_page_counts_them():

@@ -32,10 +32,10 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", first_of_each(PLACES))
-def test_a_poor_place_changes_no_verdict(project, place):
-    words = ("check", "my_kernels.py:leaves", "--max-examples", "5", "--json", "report.json")
-    ended, out, err = run(project, *words, shell=f'{PLACES[place]}; exec "$@"')
+@pytest.mark.parametrize("shortage", first_of_each(PLACES))
+def test_a_poor_place_changes_no_verdict(project, shortage):
+    args = ("check", "my_kernels.py:leaves", "--max-examples", "5", "--json", "report.json")
+    ended, out, err = run(project, *args, shell=f'{PLACES[shortage]}; exec "$@"')
     assert (ended, err) == (1, "")
     assert "Traceback" not in out
     report = json.loads((project / "report.json").read_text())

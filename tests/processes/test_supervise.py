@@ -34,8 +34,8 @@ from gemmproof.worker.supervisor import Limits
 def test_a_death_is_a_finding_with_its_case_and_line(run, name, fault, got, line):
     report, outcome = run(name)
     (finding,) = report.findings
-    told = (report.verdict, finding.property, finding.fault, finding.case.M, outcome.cases)
-    assert told == ("fail", "runs_to_completion", fault, 3, 4)
+    summary = (report.verdict, finding.property, finding.fault, finding.case.M, outcome.cases)
+    assert summary == ("fail", "runs_to_completion", fault, 3, 4)
     assert finding.got.endswith(got)
     # The engine drew N=9 K=9; an exit is no death, and the engine shrinks that itself.
     left = 9 if fault == "exit" else 1
@@ -192,6 +192,8 @@ def test_a_slow_case_is_not_taken_for_the_smallest_that_hangs():
             pass
 
     case = Case(5, 4, 3, "fp16")
-    found = smallest(case, Contract(), run, "hang", (0.4, 1 << 40), lambda: tried.append(None))
-    assert (found.M, found.N, found.K) == (3, 1, 1)
+    smallest_case = smallest(
+        case, Contract(), run, "hang", (0.4, 1 << 40), lambda: tried.append(None)
+    )
+    assert (smallest_case.M, smallest_case.N, smallest_case.K) == (3, 1, 1)
     assert len(tried) < MOST_RUNS

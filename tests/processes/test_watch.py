@@ -59,10 +59,10 @@ def project_of_several_files(tmp_path):
 class Watched:
     """A command that watches, and the lines that it has said so far on both streams."""
 
-    def __init__(self, folder, *words, command=CHECK):
+    def __init__(self, folder, *args, command=CHECK):
         self.folder, self.lines = folder, []
-        words = (*command, "--watch", "--max-examples", "2", *words)
-        self.process = start(folder, *words, stderr=subprocess.STDOUT)
+        args = (*command, "--watch", "--max-examples", "2", *args)
+        self.process = start(folder, *args, stderr=subprocess.STDOUT)
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
@@ -177,7 +177,7 @@ def test_a_sign_off_judges_all_kernels_again(project):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (
             ("check", "no_kernels.py:matmul"),
@@ -186,18 +186,18 @@ def test_a_sign_off_judges_all_kernels_again(project):
         (SIGNOFF, "--conftest: got 'conftest.py' (no such file)"),
     ],
 )
-def test_what_names_nothing_ends_at_once(project, words, said):
-    code, out, err = finish(start(project, *words, "--watch"))
+def test_what_names_nothing_ends_at_once(project, args, message):
+    code, out, err = finish(start(project, *args, "--watch"))
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"gemmproof {words[0]}: {said}")
+    assert err.startswith(f"gemmproof {args[0]}: {message}")
 
 
 @pytest.mark.parametrize("command", [("check", "x.py:f"), ("signoff",)])
 def test_without_watchfiles_a_line_says_what_to_install(command, monkeypatch, capsys):
     monkeypatch.setattr("gemmproof.watch.util.find_spec", lambda name: None)
     assert main([*command, "--watch"]) == 2
-    said = "--watch: got no watchfiles, expected it: pip install 'gemmproof[watch]'"
-    assert capsys.readouterr().err == f"gemmproof {command[0]}: {said}\n"
+    message = "--watch: got no watchfiles, expected it: pip install 'gemmproof[watch]'"
+    assert capsys.readouterr().err == f"gemmproof {command[0]}: {message}\n"
 
 
 def test_the_files_of_a_target_are_those_of_the_project(project, monkeypatch):
@@ -226,5 +226,5 @@ def test_too_many_watches_are_one_line(project, monkeypatch, capsys):
     monkeypatch.setattr("gemmproof.commands.check.prepare", lambda options: lambda: 0)
     monkeypatch.setattr("gemmproof.commands.check.preload", lambda limits: nullcontext())
     assert main(["check", "my_kernels.py:matmul", "--watch"]) == 3
-    said = "got OS file watch limit reached., expected files that can be watched"
-    assert capsys.readouterr().err.endswith(f"gemmproof check: --watch: {said}\n")
+    message = "got OS file watch limit reached., expected files that can be watched"
+    assert capsys.readouterr().err.endswith(f"gemmproof check: --watch: {message}\n")

@@ -12,8 +12,8 @@ def _end(harm):
 
     def judge(kernel, *, listener, proof=False, proof_seconds=0.2, **options):
         if proof:
-            told = {"event": "proof", "properties": ["stays_in_bounds"], "seconds": 0.2}
-            listener({**told, "done": False})
+            event = {"event": "proof", "properties": ["stays_in_bounds"], "seconds": 0.2}
+            listener({**event, "done": False})
             harm(lambda: listener({"event": "advanced"}))
         return check(kernel, listener=listener, **options)
 

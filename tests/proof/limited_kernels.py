@@ -38,8 +38,8 @@ def limited_kernel(
 
 
 def run(a, b, mask_k=True, rows=False, column=False, doubled=False):
-    words = {"MASK_K": mask_k, "ROWS": rows, "COLUMN": column, "DOUBLED": doubled}
-    return launch(limited_kernel, a, b, **words)
+    constants = {"MASK_K": mask_k, "ROWS": rows, "COLUMN": column, "DOUBLED": doubled}
+    return launch(limited_kernel, a, b, **constants)
 
 
 def rows_of_c_in_32_bits(a, b):

@@ -34,19 +34,19 @@ DECIDE = (
 )
 
 
-def kernel(wrapper, **words):
-    return KernelUnderTest("matmul", wrapper, Contract(**words))
+def kernel(wrapper, **terms):
+    return KernelUnderTest("matmul", wrapper, Contract(**terms))
 
 
-def wraps_of(wrapper, **words):
-    return list(map(str, find_wraps(kernel(wrapper, huge=True, **words), None, SECONDS)))
+def wraps_of(wrapper, **terms):
+    return list(map(str, find_wraps(kernel(wrapper, huge=True, **terms), None, SECONDS)))
 
 
 ROWS_OF_C = "c fits while (M - 1) * N < 2**31, wraps at "
 
 
 @pytest.mark.parametrize(
-    ("wrapper", "words", "begin", "end"),
+    ("wrapper", "terms", "begin", "end"),
     [
         (rows_of_c_in_32_bits, {}, ROWS_OF_C, "at M=32769 N=65536"),
         (rows_of_c_in_32_bits, {"M": "..5000", "N": "16..:16"}, ROWS_OF_C, "at M=4097 N=524288"),
@@ -65,10 +65,10 @@ ROWS_OF_C = "c fits while (M - 1) * N < 2**31, wraps at "
         ),
     ],
 )
-def test_the_size_from_which_offsets_wrap(wrapper, words, begin, end):
-    (said,) = wraps_of(wrapper, **words)
-    assert said.startswith(begin)
-    assert said.endswith(end)
+def test_the_size_from_which_offsets_wrap(wrapper, terms, begin, end):
+    (line,) = wraps_of(wrapper, **terms)
+    assert line.startswith(begin)
+    assert line.endswith(end)
 
 
 def test_rows_in_32_bits_wrap_from_2_31_on():
@@ -89,8 +89,8 @@ def test_a_wrong_guess_is_not_called_exact(guess, monkeypatch):
     find_top = wraps_module._find_top
 
     def find_another(access, step):
-        top, words = find_top(access, step)
-        return guess(top), words
+        top, text = find_top(access, step)
+        return guess(top), text
 
     monkeypatch.setattr(wraps_module, "_find_top", find_another)
     assert wraps_of(rows_of_c_in_32_bits) == []
@@ -99,16 +99,16 @@ def test_a_wrong_guess_is_not_called_exact(guess, monkeypatch):
 @pytest.mark.lane("full")
 def test_what_a_trip_adds_wraps_by_itself():
     """On a path that M decides, and only where there is a second trip."""
-    said = wraps_of(advanced_by_trips, K="16..:16")
-    assert "b fits while 16 * N < 2**31, wraps at N=134217728" in said
-    assert "a fits while (M - 1) * K < 2**31, wraps at M=32769 K=65536" in said
+    lines = wraps_of(advanced_by_trips, K="16..:16")
+    assert "b fits while 16 * N < 2**31, wraps at N=134217728" in lines
+    assert "a fits while (M - 1) * K < 2**31, wraps at M=32769 K=65536" in lines
 
 
 @pytest.mark.lane("full")
 def test_the_least_divisor_is_what_the_tile_needs():
-    found = find_divisor(kernel(unmasked), None, "K", 96, 2 * SECONDS)
-    assert (found.step, found.is_least, found.sizes) == (16, True, "16..:16")
-    assert [case.K for case in found.below] == [24]  # no multiple of 16, and one of 8
+    divisor = find_divisor(kernel(unmasked), None, "K", 96, 2 * SECONDS)
+    assert (divisor.step, divisor.is_least, divisor.sizes) == (16, True, "16..:16")
+    assert [case.K for case in divisor.below] == [24]  # no multiple of 16, and one of 8
 
 
 @pytest.mark.lane("full")
@@ -178,8 +178,8 @@ def test_no_divisor_mends_another_fault():
     assert find_divisor(kernel(unmasked), None, "K", 8, SECONDS) is None
 
 
-def limits_of(wrapper, **words):
-    report = check(kernel(wrapper, **words), max_examples=4, limits=True, proof=True)
+def limits_of(wrapper, **terms):
+    report = check(kernel(wrapper, **terms), max_examples=4, limits=True, proof=True)
     assert Report.from_json(report.to_json()) == report
     return report, {limit.name: limit for limit in report.limits}
 

@@ -42,11 +42,11 @@ def test_an_item_says_what_is_proved_and_fails_where_gemmproof_contradicts_itsel
     assert list_failed(out) == ["test_kernels.py::test_gemm[right-fp16-offsets_fit]"]
     assert "1 failed, 1 passed" in out
     assert "offsets_fit: gemmproof is wrong about itself: the proof says it wraps at M=3" in out
-    told = {
+    properties = {
         case.get("name"): [p.get("value") for p in case.iter("property")]
         for case in ElementTree.parse(project / "report.xml").iter("testcase")
     }
-    assert told == {
+    assert properties == {
         "test_gemm[right-fp16-stays_in_bounds]": ["proved for every M"],
         "test_gemm[right-fp16-offsets_fit]": ["refuted: it wraps"],
     }
@@ -54,16 +54,16 @@ def test_an_item_says_what_is_proved_and_fails_where_gemmproof_contradicts_itsel
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("words", "settings"),
+    ("options", "settings"),
     [
         (["--gemm-no-proof"], "[tool.gemmproof]\nproof = true\n"),
         (["-o", "gemm_proof=no"], "[tool.gemmproof]\nproof = true\n"),
         ([], "[tool.gemmproof]\nproof = false\n"),
     ],
 )
-def test_it_can_be_left_out(project, words, settings):
+def test_it_can_be_left_out(project, options, settings):
     (project / "pyproject.toml").write_text(f"[project]\nname = 'p'\n{settings}")
-    assert "1 passed" in run(project, "-k", "fit", *words)
+    assert "1 passed" in run(project, "-k", "fit", *options)
 
 
 @pytest.mark.lane("full")

@@ -39,8 +39,8 @@ def test_a_proof_that_ends_its_process_loses_no_verdict(run, engine, how):
     report, outcome = run("returns", engine=f"dying_engine:{engine}", proof=True)
     assert (report.verdict, report.note, report.findings, outcome.cases) == ("pass", None, (), 6)
     bounds = next(p for p in report.properties if p.name == "stays_in_bounds")
-    told = (bounds.status, bounds.examples, bounds.proof.status, bounds.proof.cut)
-    assert told == ("pass", 6, "not decided", "death")
+    summary = (bounds.status, bounds.examples, bounds.proof.status, bounds.proof.cut)
+    assert summary == ("pass", 6, "not decided", "death")
     assert bounds.proof.why.startswith("the proof ended early: ")
     assert how in bounds.proof.why
     assert all(p.proof is None for p in report.properties if p is not bounds)
@@ -63,9 +63,9 @@ def test_without_a_proof_a_worker_runs_once(run):
 def example(monkeypatch):
     monkeypatch.chdir(ROOT / "docs" / "examples")
 
-    def judge(engine, *words):
+    def judge(engine, *options):
         monkeypatch.setattr(protocol, "ENGINE", f"proving_engine:{engine}")
-        return main(["check", "right.py:matmul", "--max-examples", "8", "--proof", *words])
+        return main(["check", "right.py:matmul", "--max-examples", "8", "--proof", *options])
 
     return judge
 
@@ -82,11 +82,11 @@ def test_what_is_proved_is_shown_on_one_line_in_every_form(example, tmp_path, ca
     at = out.index(f"not decided for every size: {reason} (offsets_fit)")
     assert out[at + 1] == "not visited: M > 1024"
     report = json.loads(Path(json_).read_text())
-    told = {p["name"]: p["proof"] for p in report["properties"]}
+    proofs = {p["name"]: p["proof"] for p in report["properties"]}
     nothing = {"scope": "", "why": "", "cut": ""}
-    assert told.pop("stays_in_bounds") == {**nothing, "status": "proved", "scope": scope}
-    assert told.pop("offsets_fit") == {**nothing, "status": "not decided", "why": reason}
-    assert set(told.values()) == {None}
+    assert proofs.pop("stays_in_bounds") == {**nothing, "status": "proved", "scope": scope}
+    assert proofs.pop("offsets_fit") == {**nothing, "status": "not decided", "why": reason}
+    assert set(proofs.values()) == {None}
     assert report["unvisited"] == ["M > 1024"]
     suite = ElementTree.parse(junit).iter("property")
     assert {p.get("name"): p.get("value") for p in suite} == {
@@ -99,8 +99,8 @@ def test_a_refutation_that_the_simulation_does_not_show_is_our_error(example, tm
     json_, junit = str(tmp_path / "r.json"), str(tmp_path / "r.xml")
     assert example("doubts", "--json", json_, "--junit", junit) == EXIT["error"]
     proof = "the proof says row < M is lacking at M=3 N=2 K=1 fp16, a row, b row"
-    said = f"gemmproof is wrong about itself: {proof}, the simulation does not; please report it"
-    assert capsys.readouterr() == ("", f"gemmproof check: {said}\n")
+    message = f"gemmproof is wrong about itself: {proof}, the simulation does not; please report it"
+    assert capsys.readouterr() == ("", f"gemmproof check: {message}\n")
     report = json.loads(Path(json_).read_text())
     assert (report["verdict"], report["findings"]) == ("error", [])
     assert report["properties"][2]["proof"]["status"] == "refuted"
@@ -109,11 +109,11 @@ def test_a_refutation_that_the_simulation_does_not_show_is_our_error(example, tm
 
 
 @pytest.mark.lane("full")
-@pytest.mark.parametrize("words", [["--no-proof"], ["--case", '{"M":1,"N":1,"K":1}']])
+@pytest.mark.parametrize("options", [["--no-proof"], ["--case", '{"M":1,"N":1,"K":1}']])
 def test_with_no_proof_or_a_case_that_is_replayed_nothing_is_proved_nor_said(
-    example, words, capsys
+    example, options, capsys
 ):
-    assert example("doubts", *words) == EXIT["pass"]
+    assert example("doubts", *options) == EXIT["pass"]
     assert "decided" not in capsys.readouterr().out
 
 
@@ -155,14 +155,14 @@ def test_a_project_may_always_say_no(tmp_path, monkeypatch, capsys):
 
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
-    said = "  stays_in_bounds                proved for every M, N, K; held in 3 cases\n"
+    line = "  stays_in_bounds                proved for every M, N, K; held in 3 cases\n"
 
     assert _parse(["check", "x.py:f"]).proof
     assert _parse(["signoff"]).proof
     assert not _parse(["signoff", "--no-proof"]).proof
     assert not _parse(["contract", "x.py:f"]).proof
     assert main(["check", "right.py:matmul", "--max-examples", "3"]) == EXIT["pass"]
-    assert said in capsys.readouterr().out
+    assert line in capsys.readouterr().out
     Path("pyproject.toml").write_text("[tool.gemmproof]\nproof = false\n")
     assert not _parse(["check", "x.py:f"]).proof
     assert not _parse(["signoff"]).proof

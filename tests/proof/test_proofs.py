@@ -54,18 +54,18 @@ def test_what_is_proved_is_told_beside_the_cases_of_its_property():
 
 
 def test_the_prover_is_told_the_kernel_its_target_and_its_time():
-    told = []
+    calls = []
 
     def prove(*asked):
-        told.append(asked)
+        calls.append(asked)
         return Proofs()
 
     check_with(fake_run(), max_examples=1, target="sm_90", proof_seconds=3, _prove=prove)
-    ((kernel, target, seconds),) = told
+    ((kernel, target, seconds),) = calls
     assert (kernel.name, target, seconds) == ("matmul", "sm_90", 3)
     check_with(fake_run(), max_examples=1, proof=False, _prove=prove)
     check_with(fake_run(), case=AT, _prove=prove)
-    assert len(told) == 1
+    assert len(calls) == 1
 
 
 def test_a_refutation_that_the_simulator_shows_is_an_ordinary_finding():
@@ -89,8 +89,8 @@ def test_a_refutation_that_it_does_not_show_is_an_error_with_its_data():
     report, _ = judged_with(refuted(), max_examples=5)
     assert (report.verdict, report.findings) == ("error", ())
     proof = "the proof says load of a, row < M is lacking at M=3 N=2 K=1 fp16, a row, b row"
-    said = f"gemmproof is wrong about itself: {proof}, the simulation does not; please report it"
-    assert report.note == said
+    message = f"gemmproof is wrong about itself: {proof}, the simulation does not; please report it"
+    assert report.note == message
     assert result_of(report).is_disputed
     assert (result_of(report).status, result_of(report).examples) == ("pass", 6)
 
@@ -233,8 +233,8 @@ def test_cases_on_both_sides_of_a_guard_are_tried_before_corners():
     asked = [Case(n, 16, 16) for n in range(20, 40)]
     others = [Case(5, 5, 5, "bf16"), Case(5, 5, 5, batch=2), Case(5, 5, 5, arguments=(("x", "1"),))]
     large = [Case(8000, 8000, 16), Case(4, 4, 4, config=7)]
-    told = [case.to_json() for case in (*others, *large, *asked)]
-    _, events = judged_with(cases=told, max_examples=20)
+    proof_cases = [case.to_json() for case in (*others, *large, *asked)]
+    _, events = judged_with(cases=proof_cases, max_examples=20)
     drawn = cases_in(events, "draw")
     assert drawn[0] == Case(1, 1, 1)
     assert drawn[3:13] == asked[:10]  # after two of a middle size
@@ -260,18 +260,18 @@ def test_unvisited_paths_go_through_the_report_and_its_json():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"proof": {"status": "proved"}}, "report proof: got fields status, expected status scope"),
         ({"proof": 3}, "report proof: got fields 3, expected status scope why"),
         ({"more": 1}, "report property: got fields name claim status .* more, expected name"),
     ],
 )
-def test_a_property_with_other_fields_is_refused(change, said):
+def test_a_property_with_other_fields_is_refused(change, message):
     report, _ = judged_with(EVERYWHERE, max_examples=2)
     data = report.to_dict()
     data["properties"][0] |= change
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         Report.from_dict(data)
 
 
@@ -291,7 +291,7 @@ def say(report):
 
 def test_the_text_says_what_is_proved_and_each_reason_once():
     open_ = [held(f"p{i}", "not decided", "", f"reason {i % 5}") for i in range(9)]
-    said = say(
+    texts = say(
         report_of(
             held("stays_in_bounds", "proved", "every M"),
             held("within_bound", "proved", "every M", ratio=0.5),
@@ -302,7 +302,7 @@ def test_the_text_says_what_is_proved_and_each_reason_once():
             unvisited=("M > 9", "N > 9"),
         )
     )
-    assert said[:5] == [
+    assert texts[:5] == [
         "  stays_in_bounds                proved for every M; held in 100 cases",
         "  within_bound                   proved for every M; held in 100 cases, worst error 0.5 of"
         " its bound",
@@ -310,7 +310,7 @@ def test_the_text_says_what_is_proved_and_each_reason_once():
         "  unused                         proved for every M; not run",
         "  usual                          100 cases",
     ]
-    assert said[14:19] == [
+    assert texts[14:19] == [
         "not decided for every size: reason 0 (p0 and 1 more)",
         "not decided for every size: reason 1 (p1 and 1 more)",
         "not decided for every size: reason 2 (p2 and 1 more)",

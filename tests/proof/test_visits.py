@@ -29,9 +29,9 @@ def kernel(wrapper, contract=None):
 
 
 def visit(wrapper, contract=None):
-    one = kernel(wrapper, contract)
-    proofs = prove(one, None, SECONDS)
-    return one, [Case.from_json(case) for case in proofs.cases], proofs
+    under_test = kernel(wrapper, contract)
+    proofs = prove(under_test, None, SECONDS)
+    return under_test, [Case.from_json(case) for case in proofs.cases], proofs
 
 
 def take(decide, cases):
@@ -41,27 +41,27 @@ def take(decide, cases):
 
 
 @pytest.mark.parametrize(
-    ("name", "decide", "taken"),
+    ("name", "decide", "decisions"),
     [
         ("by_strides", wrappers.decide_by_strides, {"columns", "strided", "dense"}),
         ("by_both_strides", wrappers.decide_by_both_strides, {"both", "neither"}),
         ("to_the_same_end", wrappers.decide_nothing, {"long", "short"}),
     ],
 )
-def test_each_side_of_a_guard_has_a_case(name, decide, taken):
+def test_each_side_of_a_guard_has_a_case(name, decide, decisions):
     _, cases, proofs = visit(getattr(wrappers, name))
-    assert take(decide, cases) == taken
+    assert take(decide, cases) == decisions
     assert proofs.unvisited == ()
 
 
 def test_strides_that_no_layout_has_and_sizes_that_no_case_has_are_named():
     _, cases, proofs = visit(wrappers.stride_of_seven, Contract(layouts="any"))
     assert take(wrappers.decide_by_seven, cases) == {"other"}
-    (said,) = proofs.unvisited
-    assert said.startswith("branching_wrappers.py:")
-    assert said.endswith("a.stride(0) == K * 7 + 3: no layout has such strides")
-    (said,) = visit(wrappers.rows_beyond_the_largest_case, Contract())[2].unvisited
-    assert said.endswith("70001 <= M: no case has such sizes")
+    (line,) = proofs.unvisited
+    assert line.startswith("branching_wrappers.py:")
+    assert line.endswith("a.stride(0) == K * 7 + 3: no layout has such strides")
+    (line,) = visit(wrappers.rows_beyond_the_largest_case, Contract())[2].unvisited
+    assert line.endswith("70001 <= M: no case has such sizes")
 
 
 @pytest.mark.parametrize("name", ["longer_than_200", "never_returns_early"])
@@ -71,27 +71,27 @@ def test_each_side_of_a_kernels_branch_has_a_case(name):
     assert {case.K > 200 for case in cases} == {True, False}
     assert proofs.unvisited == ()
     if name == "longer_than_200":
-        words = {words.partition(": ")[2] for words, _ in proofs.paths if words}
-        assert words == {"this branch taken", "this branch left out"}
+        text = {text.partition(": ")[2] for text, _ in proofs.paths if text}
+        assert text == {"this branch taken", "this branch left out"}
 
 
 def test_a_check_tries_the_cases_and_names_the_paths_that_it_did_not():
-    one, events = kernel(wrappers.to_the_same_end, Contract()), list[dict]()
-    report = check(one, max_examples=6, proof=True, listener=events.append)
+    under_test, events = kernel(wrappers.to_the_same_end, Contract()), list[dict]()
+    report = check(under_test, max_examples=6, proof=True, listener=events.append)
     drawn = [Case.from_json(event["case"]) for event in events if event["event"] == "case"]
     assert take(wrappers.decide_nothing, drawn) == {"long", "short"}
     assert report.unvisited == ()
-    few = check(one, max_examples=2, proof=True)
+    few = check(under_test, max_examples=2, proof=True)
     assert Report.from_json(few.to_json()) == few
-    assert any(": not tried at M=" in said for said in few.unvisited)
+    assert any(": not tried at M=" in line for line in few.unvisited)
 
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(("layouts", "verdict"), [("contiguous", "pass"), (MISALIGNED, "fail")])
 def test_a_refutation_is_of_a_case_that_takes_the_path(layouts, verdict):
     """Of sizes alone it would be a case of another path, at which nothing is wrong."""
-    one = kernel(wrappers.unmasked_where_misaligned, Contract(layouts=layouts, M="5..:16"))
-    report = check(one, max_examples=12, proof=True)
+    under_test = kernel(wrappers.unmasked_where_misaligned, Contract(layouts=layouts, M="5..:16"))
+    report = check(under_test, max_examples=12, proof=True)
     assert (report.verdict, report.note) == (verdict, None)
     proof = next(x.proof for x in report.properties if x.name == "stays_in_bounds")
     assert proof.status == {"pass": "not decided", "fail": "refuted"}[verdict]
@@ -129,15 +129,15 @@ def test_a_property_that_takes_too_long_by_itself_says_so(monkeypatch):
 def test_what_rests_on_what_is_cut_short_is_so_too():
     book = ProofLedger(KernelUnderTest("mine", plain), BranchCoverage(0.0))
     book.leave_open(memory_use.FIT, "it takes too much of the time", late=True)
-    made = {name: _conclude(book, name, "every M") for name in ABOUT}
-    assert {proof.cut for proof in made.values()} == {TIME}
-    assert made[memory_use.BOUNDS].why == f"it rests on {memory_use.FIT}"
+    proofs = {name: _conclude(book, name, "every M") for name in ABOUT}
+    assert {proof.cut for proof in proofs.values()} == {TIME}
+    assert proofs[memory_use.BOUNDS].why == f"it rests on {memory_use.FIT}"
     book = ProofLedger(KernelUnderTest("mine", plain), BranchCoverage(0.0))
     book.leave_open(memory_use.FIT, "a sum")
     book.leave_open(memory_use.FIT, "no time either", late=True)  # the first reason is the one told
     book.leave_open(memory_use.ONCE, "no time", late=True)
-    made = {name: _conclude(book, name, "every M") for name in ABOUT}
-    assert [name for name, proof in made.items() if proof.cut] == [memory_use.ONCE]
+    proofs = {name: _conclude(book, name, "every M") for name in ABOUT}
+    assert [name for name, proof in proofs.items() if proof.cut] == [memory_use.ONCE]
 
 
 # -- a hint is proved where it holds in all lanes that reach memory or a result --------------------
@@ -161,8 +161,8 @@ def make(name):
 
 @pytest.mark.parametrize("name", HELD)
 def test_a_hint_that_holds_where_it_matters_is_proved(name):
-    found = prove(make(name), seconds=20.0).find(memory_use.HINTS)
-    assert found.status == PROVED, found
+    proof = prove(make(name), seconds=20.0).find(memory_use.HINTS)
+    assert proof.status == PROVED, proof
 
 
 @pytest.mark.parametrize("name", first_of_each(NOT_HELD, lambda name: NOT_HELD[name] is None))

@@ -24,8 +24,8 @@ ALL = {"tensor_cores": True, "spills": 0, "fits": ("sm_86",)}
 ONE = {"M": 64, "N": 64, "K": 64}
 
 
-def judge(launch, dtype="fp16", examples=2, **words):
-    contract = Contract(**{"formats": (dtype,), **ONE, **ALL, **words})
+def judge(launch, dtype="fp16", examples=2, **terms):
+    contract = Contract(**{"formats": (dtype,), **ONE, **ALL, **terms})
     return check(KernelUnderTest(launch.__name__, launch, contract), max_examples=examples)
 
 
@@ -38,8 +38,8 @@ def fared(report):
 def test_with_triton_3_6_one_process_compiles_fp8_for_one_gpu(monkeypatch, dtype):
     monkeypatch.setattr(compile, "get_version", lambda: (3, 6))
     monkeypatch.setattr(compile, "_gpu_of_fp8", None)
-    words = {"fits": ("sm_90", "sm_86"), "tensor_cores": False, "spills": None}
-    report = judge(kernels.deep_enough_for_fp8, dtype, 1, **words)
+    terms = {"fits": ("sm_90", "sm_86"), "tensor_cores": False, "spills": None}
+    report = judge(kernels.deep_enough_for_fp8, dtype, 1, **terms)
     assert report.findings == ()
     if dtype == "fp16":
         assert (report.verdict, fared(report)) == ("pass", {FITS: ("pass", 2)})
@@ -78,23 +78,23 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
-    ("launch", "words", "name", "fault", "line", "said"),
+    ("launch", "terms", "name", "fault", "line", "message"),
     WRONG,
     ids=lambda x: getattr(x, "__name__", ""),
 )
-def test_one_claim_alone_kills_it(launch, words, name, fault, line, said):
-    report = judge(launch, **words)
+def test_one_claim_alone_kills_it(launch, terms, name, fault, line, message):
+    report = judge(launch, **terms)
     assert report.verdict == "fail"
     (finding,) = report.findings
     assert (finding.property, finding.fault, finding.backend) == (name, fault, COMPILER)
-    assert said in finding.message
+    assert message in finding.message
     assert finding.where == f"claimed_kernels.py:{line}"
     assert finding.message.startswith(f"{finding.where}: got ")
     assert len(finding.message.splitlines()) == 1
     assert [n for n, (status, _) in fared(report).items() if status == "fail"] == [name]
 
 
-def weigh_tile(gpu, dtype, tile, room):
+def weigh_tile(gpu, dtype, tile, workdir):
     """What is found of a dot of this tile, compiled alone."""
     contract = Contract(formats=(dtype,), tensor_cores=True, fits=(gpu,), **ONE)
 
@@ -102,7 +102,7 @@ def weigh_tile(gpu, dtype, tile, room):
         return kernels.launch(a, b, tile=tile)[0]
 
     plan, captured = plan_launches(KernelUnderTest("tiled", tiled, contract), None, None, 1)
-    return weigh(contract, *captured, *plan.launches, room).findings
+    return weigh(contract, *captured, *plan.launches, workdir).findings
 
 
 AMD = [
@@ -116,13 +116,13 @@ AMD = [
 @pytest.mark.parametrize(("gpu", "dtype"), first_of_each(AMD))
 def test_smallest_tiles_of_amd_are_those_that_a_reason_names(gpu, dtype, tmp_path):
     (finding,) = weigh_tile(gpu, dtype, (16, 16, 1), tmp_path)
-    words = finding.message.partition(f"smallest mfma for {dtype} take ")[2]
-    tiles = [tuple(map(int, word.split("x"))) for word in words.split()]
+    sizes = finding.message.partition(f"smallest mfma for {dtype} take ")[2]
+    tiles = [tuple(map(int, word.split("x"))) for word in sizes.split()]
     assert len(tiles) == (2 if dtype == "fp8e4m3" else 4)
     for m, n, k in tiles:
         assert weigh_tile(gpu, dtype, (m, n, k), tmp_path) == ()
         (shallow,) = weigh_tile(gpu, dtype, (m, n, k // 2), tmp_path)
-        assert words in shallow.message
+        assert sizes in shallow.message
 
 
 RIGHT = [
@@ -142,10 +142,10 @@ RIGHT = [
 
 
 @pytest.mark.parametrize(
-    ("launch", "words"), first_of_each(RIGHT), ids=lambda x: getattr(x, "__name__", "")
+    ("launch", "terms"), first_of_each(RIGHT), ids=lambda x: getattr(x, "__name__", "")
 )
-def test_what_is_right_holds(launch, words):
-    report = judge(launch, **words)
+def test_what_is_right_holds(launch, terms):
+    report = judge(launch, **terms)
     assert [f.message for f in report.findings] == []
     assert (report.verdict, report.note) == ("pass", None)
     assert {status for status, _ in fared(report).values()} == {"pass"}
@@ -154,21 +154,21 @@ def test_what_is_right_holds(launch, words):
 
 @pytest.mark.lane("full")
 def test_sizes_that_specialise_otherwise_are_compiled_too():
-    words = {"M": "2..", "N": 64, "K": 64, "spills": None}
-    (finding,) = judge(kernels.few_rows_without_a_dot, **words).findings
+    terms = {"M": "2..", "N": 64, "K": 64, "spills": None}
+    (finding,) = judge(kernels.few_rows_without_a_dot, **terms).findings
     assert (finding.fault, finding.case) == ("no_dot", Case(2, 64, 64))
-    assert judge(kernels.few_rows_without_a_dot, **{**words, "M": "3.."}).verdict == "pass"
+    assert judge(kernels.few_rows_without_a_dot, **{**terms, "M": "3.."}).verdict == "pass"
 
 
 def test_cases_are_near_what_a_contract_admits():
-    def told(**words):
-        return [(c.M, c.N, c.K) for c in list_cases(Contract(**words), "fp16")]
+    def sizes(**terms):
+        return [(c.M, c.N, c.K) for c in list_cases(Contract(**terms), "fp16")]
 
     usual = [(1024,) * 3, (1023,) * 3, (1, 1, 1), (16, 1024, 1024), (128, 256, 64)]
-    assert told() == usual
-    assert told(K=multiple_of(48), N=7)[:3] == [(1024, 7, 1008), (1023, 7, 1008), (1, 7, 48)]
+    assert sizes() == usual
+    assert sizes(K=multiple_of(48), N=7)[:3] == [(1024, 7, 1008), (1023, 7, 1008), (1, 7, 48)]
     # 2**26 elements are the most that a case has
-    assert told(K=65536) == [(1, 1, 65536), (128, 256, 65536)]
+    assert sizes(K=65536) == [(1, 1, 65536), (128, 256, 65536)]
     columns = list(list_cases(Contract(layouts="any"), "fp16"))[-1]
     assert columns.layouts == (("b", "column"),)
     only = list_cases(Contract(layouts=("column",)), "fp16")

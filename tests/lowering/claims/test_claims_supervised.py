@@ -42,9 +42,9 @@ def ptxas(tmp_path, monkeypatch):
     return lambda does: replace_ptxas(monkeypatch, tmp_path, does)
 
 
-def run(capsys, words):
+def run(capsys, args):
     """The exit code, and what is printed."""
-    code = main(["check", *shlex.split(f"{words} {ONE}")])
+    code = main(["check", *shlex.split(f"{args} {ONE}")])
     return code, capsys.readouterr().out
 
 
@@ -52,29 +52,29 @@ def run(capsys, words):
 def test_a_finding_is_in_every_form_and_its_line_reproduces_it(capsys, tmp_path):
     forms = {name: tmp_path / name for name in ("json", "junit", "sarif", "codequality")}
     asked = " ".join(f"--{name} {path}" for name, path in forms.items())
-    stated = "--dtype fp32 --tensor-cores --spills 0 --fits sm_80"
-    code, out = run(capsys, f"{KERNELS}:in_full {stated} {asked}")
+    claims = "--dtype fp32 --tensor-cores --spills 0 --fits sm_80"
+    code, out = run(capsys, f"{KERNELS}:in_full {claims} {asked}")
     assert code == 1
     assert out.startswith("in_full does not use tensor cores: every dot is compiled to")
     assert "  case: M=64 N=64 K=64 fp32" in out
     message = "claimed_kernels.py:10: got 32 fma.rn.f32 for the dot 16x16x16 of f32 x f32"
     for name, path in forms.items():
         assert "fp32 ieee has no tensor core" in path.read_text(), name
-    told = json.loads(forms["json"].read_text())
-    (finding,) = told["findings"]
+    report = json.loads(forms["json"].read_text())
+    (finding,) = report["findings"]
     assert finding["message"].startswith(message)
     assert "--dtype" not in finding["reproduce"]
-    assert stated.replace("--dtype fp32 ", "") in finding["reproduce"]
-    assert {p["name"]: (p["status"], p["examples"]) for p in told["properties"][-3:]} == {
+    assert claims.replace("--dtype fp32 ", "") in finding["reproduce"]
+    assert {p["name"]: (p["status"], p["examples"]) for p in report["properties"][-3:]} == {
         "uses_tensor_cores": ("fail", 1),
         "spills_no_more": ("pass", 1),
         "fits_on_its_gpus": ("pass", 1),
     }
 
 
-def judge(wrapper, limits=None, **words):
+def judge(wrapper, limits=None, **terms):
     """What becomes of the claims alone, each compiled in a worker."""
-    contract = Contract(M=64, N=64, K=64, **words)
+    contract = Contract(M=64, N=64, K=64, **terms)
     promised = {"names": list_promised(contract), "expected": {}}
     held = Report(SCHEMA, wrapper, "pass", (), (), 0.0, {})
     target = asdict(parse(f"{KERNELS}:{wrapper}"))
@@ -84,14 +84,14 @@ def judge(wrapper, limits=None, **words):
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("does", "limits", "said"),
+    ("does", "limits", "message"),
     [
         ("sleep 1000", Limits(case=0.5), "no end after 2 s, with a larger --time-limit more"),
         ("kill -SEGV $PPID", Limits(), "a process that died of SIGSEGV"),
     ],
     ids=["hangs", "crashes"],
 )
-def test_a_compiler_that_ends_badly_costs_its_launch_alone(does, limits, said, ptxas):
+def test_a_compiler_that_ends_badly_costs_its_launch_alone(does, limits, message, ptxas):
     ptxas(f'if [ "$GPU" = --gpu-name=sm_80 ]; then {does}; fi')
     report = judge("without_a_dot", limits, tensor_cores=True, fits=("sm_80", "gfx942"))
     assert report.verdict == "fail"
@@ -102,8 +102,8 @@ def test_a_compiler_that_ends_badly_costs_its_launch_alone(does, limits, said, p
         "fits_on_its_gpus": ("not run", 1),
     }
     names = "uses_tensor_cores, fits_on_its_gpus"
-    told = f"tile_kernel fp16 for sm_80: got {said}, expected a binary"
-    assert report.note == f"not judged wholly: {names}: {told}"
+    reason = f"tile_kernel fp16 for sm_80: got {message}, expected a binary"
+    assert report.note == f"not judged wholly: {names}: {reason}"
 
 
 @pytest.mark.lane("full")
@@ -126,7 +126,7 @@ INSUFFICIENT = "ptxas fatal   : (C7602) Insufficient registers (24) to compile i
 
 
 @pytest.mark.parametrize(
-    ("says", "verdict", "said"),
+    ("says", "verdict", "reason"),
     [
         ("kill -SEGV $$", "incomplete", "PTXAS error: `ptxas` failed with error code -11"),
         (FATAL, "incomplete", "ptxas: Value 'sm_80' is not defined for option 'gpu-name'"),
@@ -135,17 +135,17 @@ INSUFFICIENT = "ptxas fatal   : (C7602) Insufficient registers (24) to compile i
     ],
     ids=["dies", "is too old", "has no room", "has no registers"],
 )
-def test_what_a_tool_says_of_itself_is_no_finding(says, verdict, said, ptxas):
+def test_what_a_tool_says_of_itself_is_no_finding(says, verdict, reason, ptxas):
     ptxas(says if says.startswith("kill") else f'echo "{says}" >&2; exit 1')
     contract = Contract(M=64, N=64, K=64, fits=("sm_80",), spills=0)
     report = check(KernelUnderTest("k", kernels.right, contract), case=Case(64, 64, 64))
     assert report.verdict == verdict
     # of what is not compiled nothing else is known
     assert "spills_no_more" in report.note
-    assert f"tile_kernel fp16 for sm_80: not compiled: {said}" in report.note
-    found = [f.message for f in report.findings]
-    assert len(found) == (verdict == "fail")
-    assert all(f'got "{said}' in message for message in found)
+    assert f"tile_kernel fp16 for sm_80: not compiled: {reason}" in report.note
+    messages = [f.message for f in report.findings]
+    assert len(messages) == (verdict == "fail")
+    assert all(f'got "{reason}' in message for message in messages)
 
 
 def test_a_gpu_without_its_tools_is_no_finding(monkeypatch):
@@ -157,7 +157,7 @@ def test_a_gpu_without_its_tools_is_no_finding(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "message"),
     [
         ({"tensor_cores": 1}, "contract tensor_cores: got 1, expected True or False"),
         ({"spills": -1}, "contract spills: got -1, expected bytes of a thread, from 0, or None"),
@@ -168,8 +168,8 @@ def test_a_gpu_without_its_tools_is_no_finding(monkeypatch):
         ({"fits": ("sm_80", "sm_80")}, "contract fits: got ('sm_80', 'sm_80'), expected each GPU"),
     ],
 )
-def test_a_contract_refuses_what_it_cannot_mean_of_compiled_code(fields, words):
-    with pytest.raises(ValueError, match=re.escape(words)) as error:
+def test_a_contract_refuses_what_it_cannot_mean_of_compiled_code(fields, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
         Contract(**fields)
     assert "\n" not in str(error.value)
 
@@ -180,18 +180,18 @@ def test_promises_of_compiled_code_survive_json():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         ("--fits sm_68", "argument --fits: got 'sm_68', expected one of: sm_70"),
         ("--fits sm_80,", "argument --fits: got '', expected one of: sm_70"),
         ("--spills none", "argument --spills: got 'none', expected an integer"),
     ],
 )
-def test_words_that_are_none_are_one_line(words, said, capsys):
+def test_words_that_are_none_are_one_line(args, message, capsys):
     with pytest.raises(SystemExit) as left:
-        main(["check", f"{KERNELS}:right", *words.split()])
+        main(["check", f"{KERNELS}:right", *args.split()])
     assert left.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_words_of_a_project_are_those_of_the_options():
@@ -199,8 +199,8 @@ def test_words_of_a_project_are_those_of_the_options():
     settings = {"fits": ["sm_80", "gfx942,sm_80"], "spills": 0, "tensor-cores": True}
     known = [f"--{name}" for name in settings]
     for typed, fits in (([], ("sm_80", "gfx942")), (["--fits", "sm_90"], ("sm_90",))):
-        words = list_words(settings, known, known, typed)
-        options = parser().parse_args(["check", *words, "k.py:f", *typed])
+        args = list_words(settings, known, known, typed)
+        options = parser().parse_args(["check", *args, "k.py:f", *typed])
         contract = contract_of(options, parse(f"{KERNELS}:right"))
         assert contract == Contract(tensor_cores=True, spills=0, fits=fits)
         written = reproduce_line(options, Case(1, 1, 1))
@@ -234,10 +234,10 @@ def test_pytest_has_an_item_for_each_claim_and_none_without(tmp_path):
     (tmp_path / "conftest.py").write_text(CONFTEST.format(folder=folder))
     (tmp_path / "test_kernels.py").write_text("from gemmproof.suite import *\n")
     chosen = "tensor or gpus or completion"
-    words = ["-v", "-p", "gemmproof.plugin", "-p", "no:cacheprovider", "-k", chosen]
-    words += ["--gemm-max-examples", "1", "--gemm-in-process"]
+    args = ["-v", "-p", "gemmproof.plugin", "-p", "no:cacheprovider", "-k", chosen]
+    args += ["--gemm-max-examples", "1", "--gemm-in-process"]
     own = {name: x for name, x in os.environ.items() if name != "PYTEST_ADDOPTS"}
-    _, out = run_module("pytest", *words, cwd=tmp_path, env=own)
+    _, out = run_module("pytest", *args, cwd=tmp_path, env=own)
     fared = [x.split()[:2] for x in out.splitlines() if "::test_gemm[" in x and "%" in x]
     assert {x.partition("[")[2].rstrip("]"): how for x, how in fared} == {
         "right-fp16-runs_to_completion": "PASSED",

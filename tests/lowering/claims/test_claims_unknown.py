@@ -28,9 +28,9 @@ def change(monkeypatch, **fields):
     """Has the facts of each launch changed: a function of what stands there, by its name."""
     tell = guarantees.tell
 
-    def changed(made):
-        told = tell(made)
-        return told | {name: function(told[name]) for name, function in fields.items()}
+    def changed(launch):
+        facts = tell(launch)
+        return facts | {name: function(facts[name]) for name, function in fields.items()}
 
     monkeypatch.setattr(guarantees, "tell", changed)
 
@@ -46,7 +46,7 @@ def with_unit(name, unit):
 
 
 @pytest.mark.parametrize(
-    ("name", "unit", "said"),
+    ("name", "unit", "message"),
     [
         ("mma.sp.new", UNKNOWN, "claimed_kernels.py:10: mma.sp.new is not recognised"),
         ("", UNKNOWN, "claimed_kernels.py:10: no instruction of it was found"),
@@ -54,14 +54,14 @@ def with_unit(name, unit):
         ("fma.rn.f32", FMA, "claimed_kernels.py:10: its instructions are not clear"),
     ],
 )
-def test_a_dot_that_is_not_recognised(name, unit, said, monkeypatch):
+def test_a_dot_that_is_not_recognised(name, unit, message, monkeypatch):
     change(monkeypatch, dots=with_unit(name, unit))
     report = judge()
     assert (report.verdict, report.findings) == ("incomplete", ())
     assert fared(report) == {TENSOR_CORES: "not run", SPILLS: "pass", FITS: "pass"}
     named = "not judged wholly: uses_tensor_cores: tile_kernel fp16 for sm_86: "
     assert report.note.startswith(named)
-    assert report.note.endswith(said)
+    assert report.note.endswith(message)
 
 
 def test_a_dot_beside_one_that_is_not_recognised_is_found_all_the_same(monkeypatch):
@@ -91,13 +91,13 @@ def test_what_a_thread_of_amd_has_in_memory_besides_its_registers(monkeypatch):
     contract = replace(ALL, fits=("gfx942",))
     for spilled, verdict in ((0, "pass"), (3, "fail")):
         with monkeypatch.context() as patch:
-            found = {"stack": 64, "spilled_registers": spilled}
-            change(patch, resources=lambda x, found=found: replace(x, **found))
+            resources = {"stack": 64, "spilled_registers": spilled}
+            change(patch, resources=lambda x, resources=resources: replace(x, **resources))
             assert judge(contract=contract).verdict == verdict
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"threads": 2048, "registers": 8}, "got 2048 threads for a block of tile_kernel on sm_86"),
         ({"threads": 512, "registers": 255}, "got 130560 registers for a block of tile_kernel"),
@@ -105,11 +105,11 @@ def test_what_a_thread_of_amd_has_in_memory_besides_its_registers(monkeypatch):
         ({"shared": 1 << 20}, "on sm_86, expected at most 101376"),
     ],
 )
-def test_each_thing_that_a_block_has_too_little_of(fields, said, monkeypatch):
+def test_each_thing_that_a_block_has_too_little_of(fields, message, monkeypatch):
     change(monkeypatch, resources=lambda x: replace(x, **fields))
     (finding,) = judge().findings
     assert (finding.property, finding.fault) == (FITS, "too_large")
-    assert said in finding.message
+    assert message in finding.message
     # of the buffers that there are nothing takes so much
     assert finding.message.endswith(("1024", "65536", "512", "101376"))
 

@@ -17,16 +17,16 @@ ONE = {"M": 64, "N": 64, "K": 64}
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
-    ("words", "asked"),
+    ("terms", "asked"),
     [({"fits": ("sm_80",)}, {}), ({}, {"premise": True, "gpu": "sm_80"})],
     ids=["a promise", "a premise"],
 )
-def test_it_counts_as_not_judged_and_leaves_nothing(words, asked, tmp_path, monkeypatch):
+def test_it_counts_as_not_judged_and_leaves_nothing(terms, asked, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.chdir(Path(__file__).parent)
     target = asdict(parse("claimed_kernels.py:right"))
-    contract = Contract(**ONE, **words).to_dict()
+    contract = Contract(**ONE, **terms).to_dict()
     request = Request("check", "right", target=target, contract=contract, max_examples=1, **asked)
     seen = []
 
