@@ -1,4 +1,4 @@
-"""A device for benchmarks that is the CPU: calls take the time that a table says."""
+"""A benchmark device on the CPU: each call takes the time that a table gives for it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MEASURE_CEILING = "gemmproof.bench.run.measure_ceiling"
 
 
 def measure_small(device, fmt, beat):
-    """Measure a ceiling on small products: the real ones take a GPU's time."""
+    """Measure a ceiling on small products: the real ones would take too long on the CPU."""
     return measure_ceiling(device, fmt, beat, copied=2**16, sides=(16, 32))
 
 
 class FakeDevice:
-    """The names and methods of CudaDevice; `cost` is what a call of each function takes.
+    """A fake with the methods of CudaDevice; `cost` is the time of a call of each function.
 
-    The clock moves only while something runs. A function whose name is in `uncapturable` raises
-    when it is captured, as one that waits for the device does.
+    The clock advances only while something runs. A function whose name is in `uncapturable` raises
+    when it is captured, like a function that waits for the device.
     """
 
     where = "cpu"
@@ -95,7 +95,7 @@ def allocating(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def run(
     *functions, device=None, peer=None, formats=("fp16",), problems=(SMALL,), kernel=PLAIN, **more
 ):
-    """The rows, the events and the ceilings of functions on a fake device."""
+    """Return the rows, the events and the ceilings of functions on a fake device."""
     device = device or FakeDevice()
     events = []
     plan = Plan(

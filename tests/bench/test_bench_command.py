@@ -59,7 +59,7 @@ def _place(monkeypatch, tmp_path):
 
 
 def watch_here(request: Request, limits, listener) -> WorkerExit:
-    """The worker's work in this process, on the fake device; requests and events as JSON."""
+    """Run the worker in this process, on the fake device, with requests and events as JSON."""
     outcome = WorkerExit()
 
     def emit(event) -> None:
@@ -223,7 +223,7 @@ def test_a_worker_that_dies_is_told_in_one_line(monkeypatch, capsys) -> None:
     monkeypatch.setattr(command, "watch", dies)
     assert bench("fast.py:slow", *WORDS) == 2
     message = "24x20x32 fp16: fast.py:9: got a process that died of SIGSEGV, expected a time"
-    # on a slow machine a line of progress stands before it
+    # on a slow machine a progress line precedes it
     assert capsys.readouterr().err.splitlines()[-1] == f"gemmproof bench: {message}"
 
 
@@ -257,12 +257,12 @@ def test_what_was_measured_before_an_interruption_is_told(monkeypatch, capsys) -
 
 @pytest.mark.lane("full")
 def test_without_a_gpu_the_worker_refuses_in_one_line(monkeypatch, capsys, tmp_path) -> None:
-    """From end to end: a real worker, which loads nothing of the target's."""
+    """End to end: a real worker, which loads nothing of the target."""
     monkeypatch.undo()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.chdir(tmp_path)
     Path("bad.py").write_text("raise SystemExit('loaded')")
     assert bench("bad.py:matmul") == 2
     message = "device: got no CUDA GPU that torch can use, expected one"
-    # on a slow machine a line of progress stands before it
+    # on a slow machine a progress line precedes it
     assert capsys.readouterr().err.splitlines()[-1] == f"gemmproof bench: {message}"

@@ -1,4 +1,4 @@
-"""Buffers: enough of them to leave the cache, data drawn from a seed, products that are exact."""
+"""Buffers: enough of them to exceed the cache, data drawn from a seed, exact products."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_product_of_the_integers_is_exact(fmt: str, problem: Problem, seed: 
     bits = min(FORMATS[name].p for name in (known.sums[0], *known.units))
     assert (a.abs() @ b.abs()).max() <= 2**bits
     assert expected.double().abs().max() > 0
-    # every k is met by a number that is not zero on both sides, in some row and column
+    # every k has a nonzero element on both sides, in some row and column
     met = (a != 0).flatten(0, -2).any(0) & (b != 0).transpose(-1, -2).flatten(0, -2).any(0)
     assert met.float().mean() > 0.5
 
@@ -99,7 +99,7 @@ def test_units_that_read_tf32_are_wrong_on_fp32(seed: int) -> None:
     assert torch.equal(buffers.a @ buffers.b, expected)
 
 
-# -- shapes: the suites, what can be typed, and their small versions -------------------------------
+# -- shapes: the suites, the accepted spellings, and their small versions --------------------------
 def test_the_suites_are_those_that_the_docs_name_and_hold_25_shapes() -> None:
     names = "square tall wide small_k llama mixtral gpt decode ragged batched"
     assert list(SUITES) == names.split()

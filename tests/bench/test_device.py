@@ -1,4 +1,4 @@
-"""What is asked of torch.cuda: events, graphs and streams, on fakes; clocks and figures."""
+"""Calls of torch.cuda (events, graphs, streams) on fakes; clocks and peak figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gemmproof.reference.formats import FORMATS
 
 
 class FakeCuda:
-    """torch.cuda with a clock of its own: `log` is what happened, in order."""
+    """A fake torch.cuda with its own clock: `log` is what happened, in order."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -66,7 +66,7 @@ class FakeCuda:
     def graph(self, graph):
         self.current = "capture"
         self.log.append("begin")
-        yield  # as torch's own: the stream is not given back where the body raises
+        yield  # as in torch: the stream is not restored if the body raises
         self.log.append("end")
         self.current = "default"
 
@@ -177,7 +177,7 @@ H200 = SimpleNamespace(multi_processor_count=132)
 
 
 def test_the_figures_of_an_h200_are_those_of_its_data_sheet() -> None:
-    """4.8 TB/s, and 989 TFLOP/s at a boost clock of 1830 MHz: its memory and its highest clock."""
+    """4.8 TB/s, and 989 TFLOP/s at 1830 MHz (boost): from its memory and its highest clock."""
     bandwidth, flops = find_peaks("NVIDIA H200", (9, 0), H200, FORMATS["bf16"])
     assert bandwidth == 2 * 3201e6 * 6144 / 8
     assert flops == 132 * 4096 * 1980e6

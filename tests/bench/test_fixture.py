@@ -1,4 +1,4 @@
-"""`gemm_benchmark` in a stranger's project: on the simulator, on a fake device, and refused."""
+"""`gemm_benchmark` in a user's project: on the simulator, on a fake device, and refused."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_operands(gemm_benchmark):
 
 
 def run(project: Path, *options: str) -> tuple[int, str]:
-    """Run pytest there, with the fake device at hand."""
+    """Run pytest in a project, with the fake device importable."""
     return run_pytest(project, *options, columns=200, paths=(Path(__file__).parent,))
 
 

@@ -67,7 +67,7 @@ def test_a_right_kernel_is_timed_and_says_what_it_was_given():
     assert row.operands == {"bias": "bf16[N]", "alpha": "0.5"}
     assert row.set_bytes == 2 * (140 * 256 + 256 * 300 + 300 + 140 * 300)
     assert TimedRow.from_dict(json.loads(json.dumps(asdict(row)))) == row
-    # torch's product has no bias, which is told and is no fault
+    # torch's product has no bias, which is reported and is no fault
     assert row.peer_differs.startswith("torch.matmul at 140x300x256 bf16, c[0, 0] of buffer 0: got")
 
 
@@ -230,7 +230,7 @@ def test_what_cannot_be_made_or_evaluated_is_refused_in_one_line(operands, spec,
 
 
 def draw_ends(rng, shape, M):
-    return np.array([M - 20, M])  # beyond what a trial looks at
+    return np.array([M - 20, M])  # beyond the sizes that a trial covers
 
 
 def by_group(a, b, ends):
@@ -257,7 +257,7 @@ def normalise(a, b, gain):
 @pytest.mark.parametrize(
     ("function", "operands", "spec", "heights", "widths"),
     [
-        # rows that an operand counts, and columns that depend on one another, are taken whole
+        # rows that an operand counts, and columns that depend on one another, are not split
         (
             by_group,
             {"b": Operand("bf16", (2, "K", "N")), "ends": Operand("int32", 2, draw_ends)},
@@ -320,7 +320,7 @@ def test_integers_are_drawn_from_their_range():
         (512, ["N", "N // 64"], [(0, 128), (256, 384), (384, 512)], ((0, 256), (128, 256))),
         (520, ["N // 8"], [(0, 32), (256, 288), (512, 520)], ((0, 64), (32, 64))),
         (500, ["-(-N // 64)"], [(0, 32), (128, 160), (384, 500)], ((0, 160), (128, 160))),
-        # no blocks of the axis are blocks of these: ends of groups, and no divisor of the step
+        # no blocks of the axis match blocks of these: ends of groups, and no divisor of the step
         (500, ["N + 1"], [(0, 500)], ((0, 500), (0, 500))),
         (500, ["N // 97"], [(0, 128)], ((0, 256), (0, 128))),
         (20, ["N"], [(0, 20)], ((0, 20), (0, 20))),

@@ -1,4 +1,4 @@
-"""torch's own peers: each computes what its name says, beside the same formula in float64."""
+"""The peers of torch: each computes what its name says, compared with the formula in float64."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = Problem(48, 32, 128)
 
 
 def call(name, operands, fmt="bf16", out=None, problem=SMALL):
-    """The peer, the set that it was made for, and its result on data that came after it."""
+    """Return the peer, the set that it was made for, and its result on data drawn afterwards."""
     kernel = KernelUnderTest(
         "k", print, Contract(formats=(fmt,)), operands=operands, spec=lambda a, b: a @ b
     )
@@ -58,7 +58,7 @@ def exact(x):
 
 
 def differs(result, spec, **tensors) -> float:
-    """The share of elements that are not what a formula gives, within the bound that it has."""
+    """Return the share of elements that differ from a formula by more than its bound."""
     given = {name: (to_storage(x), FORMAT_OF[x.dtype]) for name, x in tensors.items()}
     (c,) = evaluate(spec, given, Rules())
     wrong, bound = judge_stored(to_storage(result), c, FORMATS[FORMAT_OF[result.dtype]])
@@ -113,7 +113,7 @@ def test_int_mm_has_b_in_column_major_memory(monkeypatch):
         (TENSORS, "torch._scaled_mm (scaled)"),
         (ROWS, "torch._scaled_mm (scaled by rows)"),
         ({**ROWS, "bias": Operand("fp32", "N")}, "torch._scaled_mm (scaled by rows, bias)"),
-        # scales of blocks: a product of the same operands, which says that it has none
+        # scales of blocks: a product of the same operands, whose name says that it has no scales
         ({"scale_a": Operand("fp32", ("M", "K // 64")), "scale_b": TENSORS["scale_b"]},
          "torch._scaled_mm"),
     ],
@@ -206,7 +206,7 @@ def test_what_the_peer_prepared_follows_the_data_in_the_same_memory():
     peer = make_peer(None, workload, FORMATS["int32"])
     leg = make_leg(peer, [buffers], (32, 32), FORMATS["int32"], "here", Eager())
     (own,) = leg.sets
-    assert own.a is buffers.a  # no memory for what is given as it is
+    assert own.a is buffers.a  # an operand that is passed unchanged takes no memory
     address = own.b.data_ptr()
     workload.fill(buffers, 1)
     assert not torch.equal(own.b, buffers.b)
@@ -262,7 +262,7 @@ EPILOGUE = {"bias": Operand("bf16", "N"), "residual": Operand("bf16", ("M", "N")
 
 @pytest.fixture
 def no_compiler(monkeypatch):
-    """torch.compile is asked for, and gives the function as it is."""
+    """Replace torch.compile by a fake that returns the function unchanged."""
     asked = []
 
     def compiled(function, **options):
@@ -273,7 +273,7 @@ def no_compiler(monkeypatch):
     return asked
 
 
-# torch may store what is between two operations
+# torch may store the result between two operations
 ACTIVATIONS = {
     "": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
@@ -286,7 +286,7 @@ ACTIVATIONS = {
 
 
 def write_formula(activation):
-    """activation(a @ b + bias) + residual, as torch may round it."""
+    """Return the formula activation(a @ b + bias) + residual, as torch may round it."""
 
     def formula(a, b, bias=None, residual=None):
         sums = (a @ b).may_round("bf16")

@@ -1,4 +1,4 @@
-"""Statistics: intervals that cover what they should, the noise floor, and what may be said."""
+"""Statistics: coverage of intervals, the noise floor, and the verdicts that these allow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gemmproof.bench.statistics import LEG, find_floor, find_interval, judge_rat
 
 @pytest.mark.lane("full")
 def test_the_interval_covers_the_median_in_about_95_of_100_runs() -> None:
-    """With 95 % of coverage, 200 runs leave 180..199 covered but once in more than 1000 times."""
+    """At 95 % coverage, fewer than 1 in 1000 sets of 200 runs have a count outside 180..199."""
     draw = np.random.default_rng(1)
     covered = 0
     for _ in range(200):
@@ -58,16 +58,16 @@ def test_a_difference_is_claimed_only_beyond_the_floor(low, high, verdict) -> No
 
 # -- the order of the legs, on a clock that only they move -----------------------------------------
 class Bench:
-    """Two runs; a leg takes what `seconds` gives for its side at its time."""
+    """A pair of runs; a leg takes the time that `seconds` returns for its side and start."""
 
     def __init__(self, seconds) -> None:
         self.seconds, self.legs, self.now = seconds, [], 0.0
 
     def ours(self) -> None:
-        """Named by identity only."""
+        """Identify this run; only its identity matters."""
 
     def theirs(self) -> None:
-        """Named by identity only."""
+        """Identify this run; only its identity matters."""
 
     def timer(self, run, repeats: int) -> float:
         side = run.__name__
@@ -77,7 +77,7 @@ class Bench:
         return took
 
     def time(self, rounds: int, settle: float = 0.0, beat=lambda: None):
-        # bound methods are made anew at each access
+        # each access creates a new bound method
         ours, theirs = self.ours, self.theirs
         return time_rounds(self.timer, ours, theirs, rounds, settle, beat, now=lambda: self.now)
 
@@ -98,7 +98,7 @@ def test_a_ratio_is_the_peers_time_over_ours() -> None:
 
 
 def test_a_drift_that_is_linear_in_time_cancels() -> None:
-    """Between legs that begin at equal steps: here a leg moves the clock by exactly one."""
+    """Legs begin at equal steps: here a leg advances the clock by exactly one."""
 
     class Stepped(Bench):
         def timer(self, run, repeats):

@@ -1,4 +1,4 @@
-"""A whole run on a device that is the CPU: verified, then timed, and what a row may say."""
+"""A whole run on a device that is the CPU: verified, then timed, and the verdicts of its rows."""
 
 import json
 from dataclasses import asdict
@@ -53,7 +53,7 @@ def test_a_share_is_that_of_the_measured_ceiling():
     assert control.ceiling == pytest.approx(needed / 0.02)
     assert measured.copy_bytes == pytest.approx(2 * 2**16 / 1e-3)
     assert measured.product_flops == pytest.approx(2 * 32**3 / 0.02)
-    # an unknown card of a known capability: its clocks are not made up
+    # an unknown card of a known capability: its clocks are not invented
     assert (measured.peak_bytes, measured.peak_flops, row.roofline) == (None, None, None)
 
 
@@ -184,7 +184,7 @@ def test_rows_survive_json():
     assert BenchReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
 
 
-# -- what torch has for a format, and how it is set while it is timed ------------------------------
+# -- the peers of torch for a format, and its settings while it is timed ---------------------------
 def int8_product(a, b):
     return a.int() @ b.int()
 

@@ -1,4 +1,4 @@
-"""docs/speed.md says what was recorded, and nothing that was wrong or not timed is in it."""
+"""docs/speed.md matches the record, and has no row that was wrong or not timed."""
 
 import json
 
@@ -19,7 +19,7 @@ def test_recordings_are_whole(name):
     assert {"device", "torch", "triton", "date"} <= set(report.facts)
     assert {row.verdict for row in report.rows} <= {CONTROL, FASTER, NOISE, SLOWER}
     for row in report.rows:
-        # a peer of a formula rounds in between, and some sums of few or odd rows have other orders
+        # a formula's peer rounds intermediates, and some sums of few or odd rows have other orders
         may_differ = row.operands or name == "gemm-few"
         assert row.equal_bits is not False or may_differ, row.problem
         assert row.sets * row.set_bytes >= 2 * row.l2_bytes or row.sets >= 2, row.problem

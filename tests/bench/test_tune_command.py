@@ -1,4 +1,4 @@
-"""`gemmproof tune`: the table that it writes, which gemm reads, and refusals in one line."""
+"""`gemmproof tune`: the table that it writes for gemm to read, and refusals in one line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROWS = (
 
 @pytest.fixture
 def measured(monkeypatch):
-    """What the worker measured; the options with which it was asked."""
+    """Fake the rows that the worker measured, and record the options of each request."""
     asked: list[argparse.Namespace] = []
 
     def measure(options):
@@ -57,7 +57,7 @@ def test_a_table_without_room_is_incomplete_and_the_winners_are_printed(measured
 
 
 def test_gemm_reads_what_was_written(measured, tmp_path, capsys):
-    """A row for each plain product, of kernels whose results were right; not of the control."""
+    """A row for each plain product of kernels whose results were right, without the control."""
     table = tmp_path / "table.json"
     assert main(["tune", str(table), "--shapes", "64x128x256"]) == 0
     device, (small, large) = read_table(table)

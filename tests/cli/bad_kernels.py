@@ -1,4 +1,4 @@
-"""A product that goes wrong in the way that its wrapper names: each is one run of the command."""
+"""Products that fail in the way that their wrapper names: each is one run of the command."""
 
 import ctypes
 import resource
@@ -22,7 +22,7 @@ def body(a, b, c, M, N, K, B: tl.constexpr, WAY: tl.constexpr, extra):
     if WAY == "wide":
         m += tl.sum(tl.arange(0, 1048576)[:, None] + tl.arange(0, 16)).to(tl.int32) * 0
     if WAY == "unnamed":
-        m += no_such_name  # noqa: F821 - what is meant
+        m += no_such_name  # noqa: F821 - on purpose
     if WAY == "assembly":
         m = tl.inline_asm_elementwise("frob $0, $1;", "=r,r", [m], tl.int32, is_pure=True, pack=1)
     acc = tl.zeros((B, B), tl.float32)
@@ -60,7 +60,7 @@ one_config = partial(launch, kernel=tuned)
 
 
 def with_ttir(change, a, b):
-    """The product where the text of its TTIR is changed on its way to the simulator."""
+    """Compute the product with the text of its TTIR changed before the simulator reads it."""
     from gemmproof.reference.simulator import launch as launched_kernel
 
     make_ttir = launched_kernel.make_ttir
@@ -150,7 +150,7 @@ def hoards(a, b):
 
 
 def reserves(a, b):
-    # as on a machine that is not generous
+    # as on a machine that limits memory
     resource.setrlimit(resource.RLIMIT_AS, (24 << 30, resource.RLIM_INFINITY))
     torch.empty(64 << 30, dtype=torch.int8)
     return right(a, b)

@@ -42,7 +42,7 @@ def twice_on_amd(a, b):
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A folder with a kernel that is wrong on GPUs of AMD alone."""
+    """Create a folder with a kernel that is wrong on AMD GPUs alone."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two.py").write_text(KERNELS)
 

@@ -1,4 +1,4 @@
-"""Bad kernels on the command line: one line that says what and where, and the right exit code."""
+"""Bad kernels on the command line: one line with fault and location, and the right exit code."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ SOURCE = (HERE / "bad_kernels.py").read_text().splitlines()
 
 
 def at(fragment):
-    """The place of the one line of the kernels that holds these words."""
+    """Return the location of the only line of the kernels that contains this fragment."""
     (line,) = (i for i, text in enumerate(SOURCE, 1) if fragment in text)
     return f"bad_kernels.py:{line}"
 
@@ -47,7 +47,7 @@ def test_a_kernel_that_cannot_run_is_a_finding(name, claim, line, capsys, monkey
     status, out, err = run_check(name, capsys, monkeypatch)
     assert (status, err) == (EXIT["fail"], [])
     assert out[0].startswith(f"{name} does not {claim}")
-    # whether Triton's words have the error's type differs by version
+    # Triton's message has the type of the error in some versions only
     assert re.sub(r"ValueError\('(.*)'\)", r"\1", out[1]) == f"  {line}"
     assert out[2] == "  smallest case: M=1 N=1 K=1 fp16, a row, b row"
     assert out[-1].startswith(f"{name}: fail: 1 of 15 properties does not hold")
@@ -103,7 +103,7 @@ ERRORS = [
     ("needs_operator", f's max {UNKNOWN} ("max_'),
     ("needs_namespace", f" {UNKNOWN} ('_OpNamespace' 'no_such_library' object"),
     ("other_option", "body: Keyword argument waves_per_eu was specified but unrecognised"),
-    # TTIR that cannot be read, and an operation that nobody knows
+    # TTIR that cannot be parsed, and an unknown operation
     ("cut_short", "body: TTIR that the simulator cannot read: the text ends behind: "),
     ("garbled", f"{at(' tl.store(c')}: the tile simulator cannot read this tt.store, please"),
     ("assembly", f"{PLACE}{at('frob $0')}: inline assembly 'frob $0, $1;': "),

@@ -65,7 +65,7 @@ def test_a_death_reads_like_any_finding_and_its_line_can_be_pasted(project, capf
     args = shlex.split(reproduce)
     assert args[:5] == ["gemmproof", "check", "my_kernels.py:leaves", "--layouts", "any"]
     assert main(args[1:]) == EXIT["fail"]
-    # What a single case prints is shown, and cannot move the cursor.
+    # The output of a single case is shown, and cannot move the cursor.
     shown = capfd.readouterr().out
     assert "the last output of the worker:" in shown
     assert "\x1b" not in shown
@@ -87,7 +87,7 @@ def test_the_operands_are_batched_for_bmm(project):
 
 def test_a_file_finds_its_neighbours_and_its_package(project):
     Path("neighbour.py").write_text("def f(a, b):\n    pass\n")
-    # The name of a standard module, which must stay what it is.
+    # The name of a standard module, which must not be replaced.
     Path("random.py").write_text("assert __name__ != 'random'\nfrom neighbour import f\n")
     package = project / "pack" / "inner"
     package.mkdir(parents=True)

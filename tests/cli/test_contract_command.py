@@ -37,7 +37,7 @@ def test_it_prints_the_words_for_a_conftest_and_what_stops_further(capsys):
     limits = {line.split("  ")[1]: line for line in rest[1:]}
     assert "must be contiguous" in limits["any strides"]
     assert limits["any strides"].endswith("--layouts any")
-    assert "fp32" in limits  # more cases than one show that tf32 is not fp32
+    assert "fp32" in limits  # it takes several cases to show that tf32 is not fp32
 
 
 def test_a_kernel_that_breaks_the_stated_contract_is_a_finding(capsys):
@@ -55,7 +55,7 @@ def test_a_kernel_that_breaks_the_stated_contract_is_a_finding(capsys):
             "20",
             ['K="32..:32"', "K not in 32..:32", "--sizes K=1.."],
         ),
-        # a step that holds is not given up for one that does not
+        # a step that holds is not replaced by one that does not
         ("dense_only.py:matmul", "M=8..:8", "30", ['M="0.."']),
     ],
 )
@@ -98,14 +98,14 @@ def test_a_death_beyond_the_contract_is_a_limit(tmp_path, monkeypatch, capsys):
     assert (report["verdict"], report["findings"]) == ("pass", [])
     *before, limit = report["limits"]
     assert (limit["status"], limit["option"]) == ("limit", "--layouts any")
-    # what was found before it died is not lost
+    # findings from before it died are not lost
     assert [(x["name"], x["status"]) for x in before] == [
         (f"{axis} = 0", "holds") for axis in "MNK"
     ]
 
 
 class Kernels:
-    """Stands for the workers: a kernel that keeps `good`, at no strides in the `dense` formats."""
+    """A fake of the workers: a kernel that keeps `good`, at no strides in the `dense` formats."""
 
     def __init__(self, good, dense=(), together=1):
         self.good, self.dense, self.asked = good, dense, []
@@ -136,7 +136,7 @@ def widest(kernels, monkeypatch, jobs=1):
 
 
 def test_the_formats_of_a_contract_are_checked_at_the_same_time(monkeypatch):
-    kernels = Kernels(("fp16", "bf16", "int8"), together=3)  # a single one would wait in vain
+    kernels = Kernels(("fp16", "bf16", "int8"), together=3)  # a single one would wait forever
     contract, report = widest(kernels, monkeypatch, jobs=3)
     assert (contract.formats, contract.layouts) == (("fp16", "bf16", "int8"), "any")
     assert (report.verdict, report.properties[0].examples) == ("pass", 30)

@@ -23,7 +23,7 @@ from gemmproof.worker.protocol import WorkerExit
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Report]:
-    """One that passes and one that does not."""
+    """Return a report that passes and one that does not."""
     good, bad = dot_model("sm_90", "fp16"), dot_model("sm_90", "fp16", "fp16")
     return {
         name: drift(model.dot, "fp16", sizes=[64, 128], name=f"k.py:{name}", gpu="sm_90")
@@ -32,7 +32,7 @@ def reports() -> dict[str, Report]:
 
 
 def run_with(report: Report | None, monkeypatch, *args: str, gpu=None, **events) -> int:
-    """The command's exit code where its worker left this report, or these events."""
+    """Return the command's exit code if its worker left this report, or these events."""
     outcome = WorkerExit()
     outcome.events = {"device": {"gpu": gpu}, **events}
     if report:

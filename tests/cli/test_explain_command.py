@@ -1,4 +1,4 @@
-"""`gemmproof explain`: what it prints, the picture, and one clear line for bad usage."""
+"""`gemmproof explain`: its output, the picture, and one clear line for bad usage."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_a_finding_says_what_is_missing():
 
 @pytest.mark.lane("full")
 def test_nothing_is_said_where_the_index_may_be_wrong():
-    """Its mask tests rows against N: a condition more would leave rows out."""
+    """Its mask tests rows against N: another condition would exclude rows."""
     kernel = load(MUTANTS / "coverage.py", "store_mask_of_the_other_axis")
     report = check(kernel, max_examples=2, proof=True)
     violations = [f for f in report.findings if f.property == "stays_in_bounds"]

@@ -1,4 +1,4 @@
-"""`gemmproof init`: the two files it writes, what it refuses, and that pytest runs them."""
+"""`gemmproof init`: the two files it writes, its refusals, and pytest on these files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ sys.exit(pytest.main(plugins=[Missing()]))
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A folder, the current one, with wrappers that are never run and one kernel that is right."""
+    """Create the current folder, with wrappers that are never run and one right kernel."""
     monkeypatch.chdir(tmp_path)
     Path("wrappers.py").write_text(KERNELS)
     Path("needs.py").write_text("import no_such_library\n")
@@ -54,7 +54,7 @@ def project(tmp_path, monkeypatch):
 
 
 def load_registered(conftest: Path) -> list:
-    """What the hook of a written conftest.py returns, in a fresh process in another folder."""
+    """Return the result of a written conftest.py's hook, in a fresh process in another folder."""
     code = (
         "import runpy, sys\n"
         f"for k in runpy.run_path({str(conftest)!r})['pytest_gemm_kernels']():\n"

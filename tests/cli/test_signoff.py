@@ -48,12 +48,12 @@ threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 
 
 @pytest.mark.lane("full")
-# forks have no thread but one: the server, the list and each kernel's worker import it
+# forks have a single thread: the server, the list and each kernel's worker import it
 @pytest.mark.parametrize(("extra", "imports"), [("", 1), (THREAD, 4)], ids=["plain", "thread"])
 def test_signoff_imports_a_conftest_once_unless_it_starts_threads(
     project, monkeypatch, capsys, extra, imports
 ):
-    monkeypatch.setattr(fork_server, "ForkServer", ForkServer)  # as for users: one of its own
+    monkeypatch.setattr(fork_server, "ForkServer", ForkServer)  # as for users: not a shared one
     monkeypatch.setattr(fork_server, "find_server", lambda: fork_server._server)
     register("matmul", "star", more=COUNTS + extra)
     assert main(["signoff", "--max-examples", "1"]) == EXIT["pass"], capsys.readouterr().err

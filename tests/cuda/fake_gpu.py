@@ -1,4 +1,4 @@
-"""A fake device that is the tile simulator, and what a lane of launches says of a kernel on it."""
+"""A fake device that is the tile simulator, and the report of launches of a kernel on it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES = (
 
 
 class FakeGpu:
-    """A device that is the tile simulator with the target sm_90; `fault` spoils what it gives."""
+    """A device that is the tile simulator with the target sm_90; `fault` changes its results."""
 
     name = "fake GPU"
     capability: tuple[int, int] | None = (9, 0)
@@ -56,7 +56,7 @@ class FakeGpu:
     def call(self, function, tensors, index, choices, beat):
         beat()
         self.calls += 1
-        # a tuner takes the last configuration, whatever the case's own is
+        # a tuner takes the last configuration, whichever the case has
         with choose(-1 if choices is None else index, choices or ()) as chosen:
             result = run(function, *tensors, target=self.target, config=index).result
         self.ran += [str(choice.config) for choice in chosen]
@@ -81,7 +81,7 @@ def statuses(report):
 
 
 def only_root(report):
-    """The one root cause."""
+    """Return the only root cause."""
     roots = [f for f in report.findings if f.cause is None]
     assert len(roots) == 1, roots
     assert report.verdict == "fail"
@@ -89,12 +89,12 @@ def only_root(report):
 
 
 def differ_in_call_2(call, c, tensors):
-    """A fault: the second call gives another bit."""
+    """A fault: the second call flips a bit of its result."""
     return flip(c, (2, 3)) if call == 2 else c
 
 
 def flip_each(call, c, tensors):
-    """A fault: each call gives another bit than was predicted."""
+    """A fault: each call flips a bit of the predicted result."""
     return flip(c)
 
 

@@ -1,7 +1,7 @@
-"""Wrappers for the launches of a check: right ones, and right ones that go wrong on a device only.
+"""Wrappers for the launches of a check: right ones, and some that fail on a device only.
 
-The latter know a device by their operand's storage, of which a simulated call says the truth, so
-that nothing is found when simulated. What they do there is what a miscompiled kernel would.
+The latter recognise a device by their operand's storage, which a simulated call reports truthfully,
+so the simulation has no finding. On a device they behave like a miscompiled kernel.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def tuned(a, b):
 
 
 def multiply_adds(a, b):
-    """No dot, so the compiler decides how a product and a sum are rounded."""
+    """Multiply and add without a dot: the compiler decides how a product and a sum are rounded."""
     (M, K), N, c = a.shape, b.shape[1], make_result(a, b)
     if c.numel() > 0:
         products_and_sums[(M, N)](a, b, c, N, K, *a.stride(), *b.stride())

@@ -1,4 +1,4 @@
-"""scripts/measure.py corpora, on the fake device: what is stated of a kernel is what is judged."""
+"""scripts/measure.py corpora, on the fake device: a kernel is judged by its declared terms."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def test_parameters_are_options(monkeypatch):
     assert given == [("p", 3, False, None), ("p", 5, True, "o")]
 
 
-# -- what is recorded of the registered kernels ----------------------------------------------------
+# -- the record of the registered kernels ----------------------------------------------------------
 @pytest.fixture(autouse=True)
 def wanted_as_before(monkeypatch):
-    """What a recording sets for its process, a test takes back."""
+    """Restore the setting that a recording changes for its process."""
     monkeypatch.setattr(DeviceRequest, "device", DeviceRequest.device)
 
 

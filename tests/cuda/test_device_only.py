@@ -1,4 +1,4 @@
-"""A kernel that the simulator does not see, on a fake GPU: what is judged, and what is said."""
+"""A kernel that the simulator cannot run, on a fake GPU: its judged properties and its report."""
 
 import json
 from importlib import import_module
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:matmul_tma")
 gluon = import_module("gemmproof.kernels.matmul_ws")
 by_tma = import_module("gemmproof.kernels.matmul_tma")
 CONTRACT = Contract(N=multiple_of(8), K=multiple_of(8), layouts=("row", "column"))
-LAUNCHED = NAMES[:-1]  # but equals_prediction
+LAUNCHED = NAMES[:-1]  # all but equals_prediction
 ROOT = Path(__file__).parents[2]
 
 
 class GluonGpu(FakeGpu):
-    """A fake device whose Gluon kernel computes what matmul_tma's does; `own` counts those."""
+    """A fake device whose Gluon kernel computes as matmul_tma's does; `own` counts its launches."""
 
     own = 0
 
@@ -75,7 +75,7 @@ def test_other_bits_than_the_stand_in_gives_are_found():
 
 @pytest.mark.lane("full")
 def test_without_a_stand_in_the_rest_is_judged_and_what_is_not_is_named():
-    """Nobody registers a target of `check`: that it is in Gluon is seen when it is simulated."""
+    """A target of `check` is not registered: the simulation detects that it is in Gluon."""
     report = judge(GluonGpu())
     assert report.verdict == "pass", report
     assert tuple(statuses(report)) == LAUNCHED

@@ -1,4 +1,4 @@
-"""scripts/measure.py huge, on the CPU at small sizes: any other product than the exact is told."""
+"""scripts/measure.py huge, on the CPU at small sizes: any product but the exact one is reported."""
 
 import pytest
 import torch

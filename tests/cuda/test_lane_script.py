@@ -1,4 +1,4 @@
-"""scripts/measure.py lane, on the fake device: a row for each kernel, whatever one of them does."""
+"""scripts/measure.py lane, on the fake device: a row for each kernel, even if some fail."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_row_for_each_kernel_and_format(project, tmp_path, capsys):
         assert row["launches"] == 3 * row["launched"] > 0
         assert row["equal"] == row["outputs"] > 0
         assert row["held"]["equals_prediction"] > 0
-    assert len(report.read_text().splitlines()) == 12  # a row a line
+    assert len(report.read_text().splitlines()) == 12  # one row per line
     assert capsys.readouterr().out.splitlines()[-1] == "fake GPU: 2 of 2 as expected"
 
 

@@ -1,4 +1,4 @@
-"""The launches of a check, on a fake device: every fault found, for the right reason."""
+"""The launches of a check, on a fake device: every fault is found, for the right reason."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from gemmproof.reference.simulator.ops import dots
 from gemmproof.report.record import Report
 
 
-# -- what holds ----------------------------------------------------------------------------------
+# -- right kernels -------------------------------------------------------------------------------
 def test_a_right_kernel_holds_on_the_device():
     report, device, events = launch(kernels.plain)
     assert report.verdict == "pass"
@@ -56,7 +56,7 @@ def test_every_configuration_is_forced_and_the_tuners_own_choice_is_compared():
     assert device.ran == [first] * 3 + [second] * 6  # three of them chosen by the tuner
 
 
-# -- what does not, and why ----------------------------------------------------------------------
+# -- faults, and their findings ------------------------------------------------------------------
 def test_a_bit_that_was_not_predicted():
     report, *_ = launch(kernels.plain, CASES[1:], FakeGpu(flip_each))
     finding = only_root(report)
@@ -133,7 +133,7 @@ def test_a_result_of_another_format():
     assert only_root(report).fault == "other_result"
 
 
-# -- what cannot be judged -------------------------------------------------------------------------
+# -- launches that cannot be judged ----------------------------------------------------------------
 def test_a_capability_without_a_model_is_incomplete():
     device = FakeGpu()
     device.capability = (10, 3)
@@ -211,13 +211,13 @@ def test_without_a_device_the_command_is_incomplete(monkeypatch, capsys):
     assert "torch finds no CUDA GPU here; the kernel was simulated only" in out
 
 
-# -- bits that differ from a prediction: its premises are compiled ---------------------------------
+# -- bits that differ from a prediction: its assumptions are compiled ------------------------------
 FLIPPED = CASES[1:2]  # of values that are no integers
 
 
 @pytest.fixture
 def told_wrong(monkeypatch):
-    """A choice of models that takes five products at once."""
+    """Make the choice of models wrong: it takes five products at once."""
     note = dots.note_model
 
     def note_wrong(model, tile, start):

@@ -1,4 +1,4 @@
-"""The parts of a launch: which cases, placed operands, compared bits, targets, forced choices."""
+"""The parts of a launch: cases, allocated operands, compared bits, targets, forced choices."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -74,7 +74,7 @@ def test_capabilities_and_targets():
 
 
 def test_a_launch_sees_the_multiprocessors_of_its_case():
-    """A kernel that shares out K by their number has other bits at another number."""
+    """A kernel that splits K by their number has other bits at another number."""
 
     def by_number(a, b):
         assert torch.cuda.get_device_properties("cuda").multi_processor_count == len(a)
@@ -86,7 +86,7 @@ def test_a_launch_sees_the_multiprocessors_of_its_case():
 
 
 class Tuner:
-    """What a forced launch needs of an autotuner, and a kernel too large for the device."""
+    """A minimal autotuner for a forced launch, whose kernel is too large for the device."""
 
     arg_names = ("a",)
 
@@ -111,7 +111,7 @@ def test_only_a_tuner_with_a_choice_passes_over_a_configuration(count, raised):
     assert choices[0].among == count
 
 
-# -- a dot of which the target has no model --------------------------------------------------------
+# -- a dot without a model on the target -----------------------------------------------------------
 @pytest.mark.parametrize(
     ("fill", "exact", "spec", "free"),
     [

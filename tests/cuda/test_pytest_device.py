@@ -1,4 +1,4 @@
-"""`pytest --gemm-device cuda`, on a fake GPU: what is launched is an item, and a fault fails it."""
+"""`pytest --gemm-device cuda`, on a fake GPU: launches are items, and a fault fails its item."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_without_the_option_nothing_is_launched(tmp_path):
 
 @pytest.mark.lane("full")
 def test_other_bits_fail_the_prediction_alone(tmp_path):
-    """The ini line asks as the option does; the command replays the case on the same device."""
+    """The ini line acts as the option does; the command replays the case on the same device."""
     wrong = (
         "result.view(torch.int32)[-1, -1] ^= tensors[0].shape[1] > 1 and result[-1, -1] % 1 != 0"
     )
@@ -104,7 +104,7 @@ def test_a_cuda_error_is_that_of_one_kernel_s_process(tmp_path):
 
 @pytest.mark.lane("full")
 def test_a_cuda_error_in_pytest_s_process_accuses_its_own_kernel_alone(tmp_path):
-    """A device that is left unusable says nothing of the kernels that come later."""
+    """A device that is left unusable does not fail the kernels that come later."""
     chosen = ("-k", "runs_to_completion or equals_prediction", "--gemm-in-process")
     status, out = run(tmp_path, CUDA_ERROR, "--gemm-device", "cuda", *chosen)
     assert status == 1

@@ -13,7 +13,7 @@ ATTRIBUTES = {4: "REG", 3: "STACK", 1: "SHARED"}
 
 
 class FakeCuda:
-    """libcuda's functions, as far as they are asked; `wrong` is added to what is said of some."""
+    """The functions of libcuda that the script calls; `wrong` is added to some attributes."""
 
     def __init__(self, room, reserved=1024, wrong=None, status=0):
         self.room, self.reserved, self.wrong, self.status = room, reserved, wrong or {}, status
@@ -97,7 +97,7 @@ def test_what_the_system_keeps_of_a_block_may_be_left_out(tmp_path):
 
 @pytest.mark.lane("full")
 def test_a_registered_kernel_is_compared_and_a_call_that_fails_is_told(tmp_path, monkeypatch):
-    """There is no GPU here, which is told; on one it is called."""
+    """Without a GPU the row reports that; on one the kernel is called."""
     monkeypatch.setattr(registers.DeviceRequest, "device", False)
     row = compare(tmp_path, "matmul_splitk", "fp16")
     assert row["expected"]

@@ -1,4 +1,4 @@
-"""scripts/measure.py sanitize: what a tool's answer means, and which calls are made."""
+"""scripts/measure.py sanitize: the interpretation of a tool's answer, and the calls made."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ RACECHECK = "calls: 9\n========= RACECHECK SUMMARY: {}\n"
         (RACECHECK.format("1 hazard displayed (0 errors, 1 warning)"), False),
         (MEMCHECK.format("0 errors").replace("calls: 9", ""), False),  # the driver did not end
         (MEMCHECK.format("0 errors").replace("calls: 9", "calls: 0"), False),
-        ("calls: 9\n", False),  # the tool said nothing
+        ("calls: 9\n", False),  # the tool printed nothing
         ("no end after 300 s", False),
     ],
 )
@@ -56,7 +56,7 @@ RACE = """calls: 9
 
 
 def find_line(text):
-    """The number of the first line of matmul_ws.py that holds the text."""
+    """Return the number of the first line of matmul_ws.py that contains the text."""
     source = (sanitize.ROOT / "kernels" / "matmul_ws.py").read_text().splitlines()
     return next(i for i, line in enumerate(source, 1) if text in line)
 
@@ -79,7 +79,7 @@ def test_races_of_tritons_own_dispatch_are_expected_and_told(read, write, expect
 @pytest.mark.parametrize(
     ("line", "summary"),
     [
-        ("", "2 hazards displayed (2 errors, 0 warnings)"),  # one is not told
+        ("", "2 hazards displayed (2 errors, 0 warnings)"),  # one is not listed
         ("========= Warning: Potential RAW hazard in block (0,0,0)\n", None),
         ("========= Error: Race reported between Write access at x in y\n", None),
     ],

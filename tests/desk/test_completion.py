@@ -1,4 +1,4 @@
-"""The script of `gemmproof completion`, run by the shells that are here."""
+"""The script of `gemmproof completion`, run by the installed shells."""
 
 import shutil
 import subprocess
@@ -25,7 +25,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 @pytest.fixture(name="complete", scope="module")
 def completing(tmp_path_factory):
-    """What bash offers for the last of some words, in a folder with a few files."""
+    """Return a function that completes the last argument in bash, in a folder with a few files."""
     folder = tmp_path_factory.mktemp("project")
     for name in ("my_kernels.py", "conftest.py", "offsets.py"):
         (folder / name).touch()
@@ -90,7 +90,7 @@ def test_each_script_is_printed_whole(shell, capsys):
     assert out.endswith("\n")
     assert all(name in out for name in (*NAMES, "--layouts", "fp8e4m3", "sm_100"))
     program = shutil.which(shell)
-    if program is not None and shell != "tcsh":  # which cannot read without running
+    if program is not None and shell != "tcsh":  # tcsh cannot parse without running
         subprocess.run([program, "-n"], input=out, text=True, check=True)
 
 

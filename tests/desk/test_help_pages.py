@@ -1,4 +1,4 @@
-"""Pages of help: one for each property and each fault, that fits a screen and says what is so."""
+"""Help pages: one for each property and each fault, that fits a screen and is correct."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from gemmproof.target import load, parse
 ROOT = Path(__file__).parents[2]
 EVERY = {**PAGES, **FAULT_PAGES}
 SCREEN = 40
-# calls whose first argument, or the one at that place, is the word for a fault
+# calls whose argument at this index is the name of a fault
 NAMING = {"Explanation": 0, "Elements": 0, "Use": 0, "Deviation": 0, "wrong": 0, "note": 0}
 FINDING = {"make_finding": 2, "_not_related": None}
 
 
 def words_of(path: Path) -> set[str]:
-    """The words for faults in a file: what findings are made with, and `fault = ...`."""
+    """Return the fault names in a file: arguments of findings, and `fault = ...`."""
     nodes: list[ast.expr] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
@@ -131,7 +131,7 @@ def test_pages_cost_nothing_to_import():
     assert not {"torch", "triton", "numpy", "rich", "jinja2"} & set(loaded)
 
 
-# -- the wrong lines of the pages are found, and their repairs pass --------------------------------
+# -- the wrong lines of the pages are found, and their fixes pass ----------------------------------
 DRIFT = "accumulator_as_declared"
 OF_FAULTS = {name: page for name, page in FAULT_PAGES.items() if page.example is not None}
 WITH_EXAMPLES = {**PAGES, **OF_FAULTS}
@@ -142,7 +142,7 @@ RIGHT = Path(__file__).parents[2] / "docs" / "examples" / "right.py"
 
 
 def write_example(folder: Path, name: str, example: Example, wrong: bool) -> str:
-    """A kernel with the right line, or the wrong one; what `check` calls it."""
+    """Write a kernel with the right line, or the wrong one; return its target for `check`."""
     text = RIGHT.read_text()
     for old, new in example.given:
         assert text.count(old) == 1, f"{name}: {old!r} stands {text.count(old)} times"
@@ -154,7 +154,7 @@ def write_example(folder: Path, name: str, example: Example, wrong: bool) -> str
 
 
 def judge_example(target: str, example: Example, max_examples: int = 60) -> Report:
-    """The verdict of `check` under the example's options, without a proof."""
+    """Return the report of `check` under the example's options, without a proof."""
     options = parser().parse_args(["check", target, "--no-proof", *example.options])
     kernel = KernelUnderTest("matmul", load(parse(target)), contract_of(options, parse(target)))
     return check(kernel, max_examples=max_examples, target=options.gpu)

@@ -1,4 +1,4 @@
-"""`gemmproof list`, and `check FILE`: what there is, with the commands to paste."""
+"""`gemmproof list`, and `check FILE`: kernels and properties, with the commands to paste."""
 
 import json
 import shlex

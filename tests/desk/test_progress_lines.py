@@ -1,4 +1,4 @@
-"""What a command says of its progress where there is no terminal: a line now and then."""
+"""The progress of a command without a terminal: a line now and then."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Progress: what is done of what was asked, and the time left where there is a basis for it."""
+"""Progress: the completed part, and the time left if there is a basis for an estimate."""
 
 from gemmproof.terminal import Course, format_seconds
 
@@ -11,7 +11,7 @@ class Clock:
 
 
 def follow(*options):
-    """A clock that stands still, and the progress of a command by it."""
+    """Return a stopped clock, and a command's progress measured by it."""
     clock = Clock()
     return clock, Course(*options, clock=clock)
 
@@ -32,12 +32,12 @@ def test_cases_are_counted_and_the_time_left_follows_from_them():
     course({"event": "start", "examples": 100})
     for done in range(1, 5):
         case(course, clock, 0.5)
-        # what four cases took says little of the others
+        # the time of four cases says little about the others
         assert course.tell() == f"matmul: {done} of 100 cases"
     case(course, clock, 0.5)
     assert course.tell() == "matmul: 5 of 100 cases, about 50 s left"
     course({"event": "case", "phase": "draw", "case": "{}"})
-    clock.now += 20.0  # a case that takes longer: as much less is left
+    clock.now += 20.0  # a case that takes longer: the time left decreases by as much
     assert course.tell() == "matmul: 5 of 100 cases, about 30 s left"
     course({"event": "judged"})
     assert course.tell() == "matmul: 6 of 100 cases, about 6 min left"
@@ -67,16 +67,16 @@ def test_nothing_is_said_of_the_time_that_nothing_tells():
     ):
         case(course, clock, 1.0, phase, **more)
         assert course.tell() == f"matmul: {text}"
-    case(course, clock, 1.0)  # of the next format; what was tried between them counts for nothing
+    case(course, clock, 1.0)  # of the next format; the cases tried in between do not count
     assert course.tell().startswith("matmul: 13 of 20 cases, ")
-    course({"event": "ready"})  # the worker died, and another one begins
+    course({"event": "ready"})  # the worker died, and another one starts
     assert course.tell() == "matmul: loading"
 
 
 def test_products_that_grow_are_measured_by_their_share():
     clock, course = follow("matmul")
     course({"event": "case", "case": "product 1"})
-    clock.now += 50.0  # of probing, which says nothing of measuring
+    clock.now += 50.0  # probing, whose time says nothing about measuring
     for share in (0.0, 0.05, 0.2):
         course({"event": "case", "case": "product 2", "share": share})
         assert course.tell() == "matmul: product 2" + ", about 40 s left" * (share == 0.2)
@@ -110,11 +110,11 @@ def compile_launch(listen, clock, index, of, seconds=5.0):
 def test_launches_are_numbered_and_the_time_left_follows_from_them():
     clock, course = follow("matmul")
     course({"event": "ready"})
-    clock.now += 30.0  # of captures, which say nothing of compilations
+    clock.now += 30.0  # captures, whose time says nothing about compilations
     for index in (0, 1):
         compile_launch(course, clock, index, 10)
     assert course.tell() == "matmul: launch 2 of 10: f, about 40 s left"
-    course({"event": "ready"})  # of a worker that goes on after one that died
+    course({"event": "ready"})  # a worker that continues after one that died
     assert course.tell() == "matmul: loading"
     compile_launch(course, clock, 2, 10, 0.0)
     assert course.tell() == "matmul: launch 3 of 10: f, about 40 s left"
@@ -158,7 +158,7 @@ def test_a_kernel_whose_predictions_are_compiled_is_neither_done_nor_estimated()
 
 
 def test_a_kernel_whose_promises_are_compiled_is_neither_done_nor_estimated():
-    """By a worker of its own, once the cases are judged."""
+    """A separate worker compiles them, once the cases are judged."""
     clock, course = follow("signoff", 3, "kernels")
     with course.follow("first") as listen:
         judge_cases(listen, clock)
@@ -170,7 +170,7 @@ def test_a_kernel_whose_promises_are_compiled_is_neither_done_nor_estimated():
         compile_launch(listen, clock, 1, 4)
         assert course.tell() == "signoff: 1 of 3 kernels; launch 2 of 4: f"
         listen({"event": "ready"})
-        listen({"event": "start", "examples": 2})  # all of it begins again
+        listen({"event": "start", "examples": 2})  # everything starts over
         assert course.tell() == "signoff: 1 of 3 kernels; loading, about 1 min left"
 
 

@@ -1,4 +1,4 @@
-"""The wrappers in a file are found without running it, in whatever style they are written."""
+"""The wrappers in a file are found without running it, in any style."""
 
 from pathlib import Path
 

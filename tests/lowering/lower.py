@@ -1,4 +1,4 @@
-"""Launches captured and compiled in this process, and what NVIDIA's own tools say of them."""
+"""Launches captured and compiled in this process, and what NVIDIA's tools report of them."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ FORMATS = {
 
 
 def capture(wrapper, gpu="sm_90", dtype="fp16", size=128, every=True, odd=False):
-    """What a wrapper launches; with `odd` rows of a whose length nothing divides."""
+    """Capture the launches of a wrapper; with `odd`, nothing divides the length of a's rows."""
     with capture_launches(gpu, every) as launches:
         a = torch.empty(size, size + odd, dtype=FORMATS[dtype], device="cuda")[:, :size]
         wrapper(a, torch.empty(size, size, dtype=FORMATS[dtype], device="cuda"))
@@ -28,14 +28,14 @@ def capture(wrapper, gpu="sm_90", dtype="fp16", size=128, every=True, odd=False)
 
 
 def compile_only(wrapper, workdir, gpu, dtype="fp16", **options):
-    """The only launch of a wrapper, compiled, and the facts that are told of it."""
+    """Compile the only launch of a wrapper; return it and its facts."""
     (launch,) = capture(wrapper, gpu, dtype, **options)
     compiled = compile_launch(launch, workdir)
     return compiled, tell(compiled)
 
 
 def ask_cuobjdump(option, compiled, workdir):
-    """What cuobjdump prints of a binary."""
+    """Return the output of cuobjdump for a binary."""
     cubin = workdir / "witness.cubin"
     cubin.write_bytes(compiled.asm["cubin"])
     command = [triton.knobs.nvidia.cuobjdump.path, option, str(cubin)]
@@ -43,13 +43,13 @@ def ask_cuobjdump(option, compiled, workdir):
 
 
 def read_usage(compiled, workdir):
-    """Its table of resources, of the kernel itself."""
+    """Return the kernel's row of cuobjdump's resource table."""
     text = ask_cuobjdump("-res-usage", compiled, workdir)
     line = text.partition(f"Function {compiled.metadata.name}:")[2].splitlines()[1]
     return {name: int(n) for name, n in re.findall(r"(\w+)(?:\[\d\])?:(\d+)", line)}
 
 
 def count_sass(compiled, workdir):
-    """The names of the machine's instructions, and how often each stands there."""
+    """Count the machine instructions of a binary, by name."""
     text = ask_cuobjdump("-sass", compiled, workdir)
     return Counter(re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?([A-Z][\w.]*)", text, re.M))

@@ -1,4 +1,4 @@
-"""Small kernels for what they are compiled to."""
+"""Small kernels whose compiled code is tested."""
 
 import torch
 import triton
@@ -7,7 +7,7 @@ import triton.language as tl
 
 @triton.jit
 def multiply(a, b, acc, PRECISION: tl.constexpr, EVERY: tl.constexpr):
-    """One dot, added to an accumulator: by the tensor core, or every block by itself."""
+    """Add one dot to an accumulator: on the tensor core, or each block separately."""
     if EVERY:
         return acc + tl.dot(a, b, max_num_imprecise_acc=EVERY)
     return tl.dot(a, b, acc, input_precision=PRECISION, out_dtype=acc.dtype)
@@ -34,7 +34,7 @@ def tile_kernel(
 
 
 def launch(a, b, kernel=tile_kernel, tile=(64, 64, 32), precision="ieee", every=0, **options):
-    """c of fp32, or of int32, by one kernel."""
+    """Compute c of fp32, or of int32, by one kernel."""
     (m, k), n = a.shape, b.shape[1]
     is_integer = a.dtype == torch.int8
     c = torch.empty(m, n, device=a.device, dtype=torch.int32 if is_integer else torch.float32)
@@ -47,7 +47,7 @@ def launch(a, b, kernel=tile_kernel, tile=(64, 64, 32), precision="ieee", every=
 
 @triton.jit
 def batched_kernel(a_ptr, b_ptr, c_ptr, ACC: tl.constexpr, PRECISION: tl.constexpr):
-    """Two products of 32 x 64 x 32 in a block."""
+    """Compute two products of 32 x 64 x 32 in a block."""
     batch, side = tl.arange(0, 2)[:, None, None], tl.arange(0, 32)
     row, column = side[None, :, None], side[None, None, :]
     acc = tl.zeros((2, 32, 32), dtype=ACC)
@@ -59,7 +59,7 @@ def batched_kernel(a_ptr, b_ptr, c_ptr, ACC: tl.constexpr, PRECISION: tl.constex
 
 
 def batched(a, b, precision="ieee"):
-    """c of two products, of operands with 4096 elements each."""
+    """Compute c of two products, of operands with 4096 elements each."""
     is_integer = a.dtype == torch.int8
     c = torch.empty(2, 32, 32, device=a.device, dtype=torch.int32 if is_integer else torch.float32)
     batched_kernel[(1,)](a, b, c, tl.int32 if is_integer else tl.float32, precision)
@@ -89,12 +89,12 @@ def several(a, b):
 
 
 def shallow(a, b):
-    """Triton has no dot of 8 elements."""
+    """Launch a dot of 8 elements, which Triton does not have."""
     return launch(a, b, tile=(64, 64, 8))
 
 
 def spilling(a, b):
-    """With fewer registers than the accumulator takes."""
+    """Launch with fewer registers than the accumulator takes."""
     return launch(a, b, tile=(64, 128, 32), maxnreg=64)
 
 
@@ -142,7 +142,7 @@ def tuned(a, b):
 
 
 def asks_the_kernel(a, b):
-    """What is compiled may be asked before it is launched."""
+    """Query the compiled kernel before its launch."""
     c = torch.empty(32, device=a.device, dtype=torch.int32)
     compiled = wrong_assembly_kernel.warmup(a, c, grid=(1,))
     compiled._init_handles()

@@ -1,4 +1,4 @@
-"""Small kernels whose arguments Triton specialises, or is asked not to."""
+"""Small kernels whose arguments Triton specialises, or must not specialise."""
 
 import torch
 import triton
@@ -23,7 +23,7 @@ def wide_kernel(a_ptr, c_ptr, BLOCK: tl.constexpr):
 
 
 def narrow(a, b):
-    """One that takes rows of any distance, but no other order of them."""
+    """Take rows of any stride, but no other order."""
     assert a.stride(1) == 1, "a must have rows"
     b = b.contiguous()
     c = torch.empty(a.shape[0], b.shape[1], device=a.device)
@@ -32,7 +32,7 @@ def narrow(a, b):
 
 
 def chooses(a, b):
-    """One that has a kernel for aligned operands, and copies others."""
+    """Launch a kernel for aligned operands, and copy the others."""
     c = torch.empty(a.shape[0], b.shape[1], device=a.device)
     if a.data_ptr() % 16 or not a.is_contiguous():
         wide_kernel[(1,)](a, c, 64)

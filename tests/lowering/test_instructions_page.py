@@ -1,4 +1,4 @@
-"""docs/instructions.md: what the data say, which are what the compiler does; its words too."""
+"""docs/instructions.md agrees with its data, the data with the compiler, and its prose with both."""
 
 import hashlib
 import re
@@ -11,19 +11,19 @@ from triton_versions import DIFFERENCES, version_of
 
 from gemmproof.reference.gpus import GPUS
 
-SAMPLED = 24  # cells that are compiled, of all GPUs and kinds of answers
+SAMPLED = 24  # compiled cells, of all GPUs and kinds of answers
 DATA = read_data()
 CELLS = {(row["gpu"], dot_of(row)): row for row in DATA["cells"]}
 NVIDIA = [name for name, gpu in GPUS.items() if not gpu.is_amd and gpu.triton_uses_cores]
 
 
 def order(row):
-    """By a hash of the day that the data were made: another sample each time they are."""
+    """Return a sort key that depends on the date of the data: each recording has another sample."""
     return hashlib.sha256(f"{DATA['date']} {row['gpu']} {dot_of(row)}".encode()).digest()
 
 
 def draw():
-    """Cells in an order of no meaning: the first of each GPU, then any; few are large."""
+    """Return cells in a pseudorandom order: the first of each GPU, then any, without large tiles."""
     small = [row for row in DATA["cells"] if max(row["tile"]) <= 64]
     rows = sorted(small, key=order)
     firsts = {row["gpu"]: row for row in reversed(rows)}
@@ -56,7 +56,7 @@ def test_the_table_of_versions_says_with_which_triton_the_page_was_measured():
 
 @pytest.mark.triton("instructions_page")
 def test_a_sample_of_the_cells_is_compiled_to_what_they_say():
-    """Other versions of Triton choose otherwise, which is no fault."""
+    """Other versions of Triton choose other instructions, which is no fault."""
     rows = draw()
     assert {row["gpu"] for row in rows} == set(GPUS)
     cells = {}
@@ -64,7 +64,7 @@ def test_a_sample_of_the_cells_is_compiled_to_what_they_say():
         cells.setdefault(row["gpu"], []).append(dot_of(row))
     compiled_rows = list(compile_cells(cells, 1))
     recorded = {(row["gpu"], dot_of(row)): row for row in rows}
-    # what is refused is so in words that may name this machine's paths
+    # the message of a refusal may contain paths of this machine
     compiled = {(row["gpu"], dot_of(row)): row for row in compiled_rows}
     assert {key: strip(row) for key, row in compiled.items()} == {
         key: strip(row) for key, row in recorded.items()
@@ -80,7 +80,7 @@ def cell(gpu, **fields):
 
 
 def test_what_the_page_says_in_words_is_so():
-    """Each sentence below a table that is of a number or a name."""
+    """This checks each sentence below a table that has a number or a name."""
     page = PAGE.read_text()
     assert f"Triton {DATA['triton']}" in page
     formats = {dot.dtype for _, dot in CELLS}

@@ -1,4 +1,4 @@
-"""IR and AMD assembly written by hand: dots, places, layouts, matrix instructions, accesses."""
+"""Handwritten IR and AMD assembly: dots, locations, layouts, matrix instructions, accesses."""
 
 import pytest
 
@@ -20,7 +20,7 @@ ALIASES = """
 #loc23 = loc("acc"(#loc21))
 """
 OUTER, INNER = ("/project/k.py", 68, 20), ("/project/lib.py", 3, 9)
-#: An operation; place, tile, formats, the precision that it names.
+#: An operation; its location, tile, formats and precision.
 DOTS = {
     "%c = tt.dot %a, %b, %d, inputPrecision = tf32 : tensor<64x32xf32> * tensor<32x16xf32>"
     " -> tensor<64x16xf32> loc(#loc20)": (OUTER, (64, 16, 32), "f32 f32 f32", "tf32"),

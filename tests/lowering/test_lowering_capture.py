@@ -1,4 +1,4 @@
-"""Launches as they are captured, compiled and told in a worker, without the worker."""
+"""Launches captured, compiled and reported as in a worker, but in this process."""
 
 import json
 from dataclasses import replace
@@ -22,7 +22,7 @@ from gemmproof.worker.protocol import Request
 
 
 def ask(wrapper, workdir, gpu="sm_90", contract=None, operands=None, spec=None, **options):
-    """What a worker tells of a wrapper's launches: those that it tells of, and all events."""
+    """Return the launches of a wrapper that a worker reports, and all its events."""
     contract = contract or Contract()
     kernel = KernelUnderTest("k", wrapper, contract, operands=operands or {}, spec=spec)
     plan = {"sizes": {}, "layouts": {}, "every": False, "done": 0, "room": str(workdir), **options}
@@ -37,7 +37,7 @@ def show(lowering):
 
 
 def test_each_configuration_that_pruning_leaves_is_captured():
-    """Heuristics decide by each of them."""
+    """Heuristics are evaluated for each configuration."""
     captured = capture(lowered_kernels.tuned, size=48)
     assert [x.configuration for x in captured] == [{"BM": n, "BN": 64, "BK": 32} for n in (32, 64)]
     assert [x.configurations for x in captured] == [2, 2]
@@ -61,7 +61,7 @@ def test_a_wrapper_may_ask_what_it_compiled():
 
 @pytest.mark.lane("full")
 def test_all_of_it_survives_json_and_is_the_same_again(tmp_path, monkeypatch):
-    """Nothing comes from a cache, and nothing is left in it."""
+    """Nothing is read from a cache or written to it."""
     cache = tmp_path / "cache"
     monkeypatch.setenv("TRITON_CACHE_DIR", str(cache))
     (first,), events = ask(lowered_kernels.several, tmp_path, done=1)
@@ -128,7 +128,7 @@ def test_what_triton_refuses_has_its_message_and_line(tmp_path):
 
 
 def test_what_a_target_lacks_is_told_by_its_own_verifier(tmp_path):
-    """Triton has no dot of integers before Ampere, and says so only once it has optimised it."""
+    """Triton has no integer dot before Ampere, and reports it only after its optimisation."""
     (launch,), _ = ask(lowered_kernels.right, tmp_path, "sm_75", Contract(formats=("int8",)))
     assert launch.where.endswith("lowered_kernels.py:13")
     assert "compiling tile_kernel for sm_75: 'arith.extf' op operand #0 must be" in launch.error
@@ -140,7 +140,7 @@ def test_what_ptxas_refuses_has_the_line_of_the_source(tmp_path):
     assert launch.error == message
     line = launch.where.rpartition(":")[2]
     source = Path(lowered_kernels.__file__).read_text().splitlines()
-    call = source[int(line) - 1]  # its first line, or as older Tritons have it that of its text
+    call = source[int(line) - 1]  # its first line, or in older Tritons the line of its text
     assert "tl.inline_asm_elementwise(" in call or "no.such.instruction" in call
 
 

@@ -19,7 +19,7 @@ def here(monkeypatch):
 
 
 def run(capsys, args):
-    """The exit code, stdout and stderr of a command."""
+    """Run the command; return its exit code, stdout and stderr."""
     code = main(["lowering", *shlex.split(args)])
     shown = capsys.readouterr()
     return code, shown.out, shown.err
@@ -63,7 +63,7 @@ def test_what_an_option_does_not_take_is_told_by_its_name(args, capsys):
 
 
 def test_targets_are_told_in_their_order_and_written(capsys, tmp_path):
-    """One that refuses the kernel does not keep the others from it."""
+    """A target that refuses the kernel does not prevent the others from compiling it."""
     path = tmp_path / "told.json"
     options = f"--dtype int8 --sizes M=64,N=64,K=64 --json {path} --quiet"
     code, out, err = run(capsys, f"{KERNELS}:right --target sm_75 --target gfx942 {options}")
@@ -91,7 +91,7 @@ def test_targets_are_told_in_their_order_and_written(capsys, tmp_path):
 def test_a_compiler_that_ends_badly_is_told_and_others_go_on(
     wrapper, does, limits, message, capsys, tmp_path, monkeypatch
 ):
-    """Of several launches each is told of, and each target compiles what it can."""
+    """Each of several launches is reported, and each target compiles the launches that it can."""
     count = 1 + (wrapper == "several")
     replace_ptxas(monkeypatch, tmp_path, does)
     options = f"--target sm_80 --target gfx942 {limits} --quiet"

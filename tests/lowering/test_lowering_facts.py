@@ -1,11 +1,11 @@
-"""Facts of real compiles beside what NVIDIA's own tools read from the same binary."""
+"""Facts of real compiles, compared with what NVIDIA's tools read from the same binary."""
 
 import lowered_kernels
 import pytest
 from lanes import first_of_each
 from lower import compile_only, count_sass, read_usage
 
-#: A wrapper, format and target; unit, shape and formats of an instruction, and its name in SASS.
+#: A wrapper, format and target; an instruction's unit, shape and formats, and its name in SASS.
 DOTS = {
     "ampere": (
         "right fp16 sm_80", "mma", (16, 8, 16), "f16 f16 f32", "HMMA.16816.F32",
@@ -36,7 +36,7 @@ DOTS = {
 
 
 def check_binary(compiled, facts, workdir):
-    """Registers, stack and shared memory are those that cuobjdump reads; accesses those of SASS."""
+    """Check registers, stack and shared memory against cuobjdump, and accesses against SASS."""
     usage, needs, sass = (
         read_usage(compiled, workdir),
         facts["resources"],
@@ -56,7 +56,7 @@ def check_binary(compiled, facts, workdir):
 
 
 def count_widths(sass, prefix):
-    """The bytes of each access of a kind in SASS, whose names end in the bits from 64 on."""
+    """Count the accesses of a kind in SASS by bytes; from 64 bits on, the names have the width."""
     counts = {}
     for name, count in sass.items():
         if name == prefix or name.startswith(f"{prefix}."):
@@ -84,7 +84,7 @@ def test_a_dot_is_what_stands_in_the_binary(case, tmp_path):
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_100"])
 def test_fp32_in_full_has_no_tensor_core(gpu, tmp_path):
-    """Blackwell has an instruction for two of them."""
+    """Blackwell has an instruction for two of them at once."""
     compiled, facts = compile_only(lowered_kernels.flat, tmp_path, gpu, "fp32")
     (dot,) = facts["dots"]
     sass = count_sass(compiled, tmp_path)
@@ -98,7 +98,7 @@ def test_fp32_in_full_has_no_tensor_core(gpu, tmp_path):
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("gpu", ["sm_89", "sm_90", "sm_100"])
 def test_short_sums_of_fp8_are_added_in_fp32(gpu, tmp_path):
-    """In the loop, once for each element of the accumulator."""
+    """They are added in the loop, once for each element of the accumulator."""
     facts = compile_only(lowered_kernels.promoted, tmp_path, gpu, "fp8e4m3")[1]
     (dot,) = facts["dots"]
     assert (dot.promoted, dot.promoted_k) == (64 * 64 // 128, 64)
@@ -149,7 +149,7 @@ def test_a_pipelined_loop_has_buffers(tmp_path):
     ],
 )
 def test_amd_matrix_cores(dtype, name, formats, tmp_path):
-    """Counts are those of the assembly's own words, and of its summary in comments."""
+    """The counts agree with the assembly's instructions, and with its summary in comments."""
     compiled, facts = compile_only(lowered_kernels.right, tmp_path, "gfx942", dtype)
     (dot,) = facts["dots"]
     (instruction,) = dot.instructions

@@ -1,4 +1,4 @@
-"""Models beside compiled dots that are written by hand: each premise that is wrong is named."""
+"""Models compared with handwritten compiled dots: each wrong assumption is named."""
 
 from dataclasses import replace
 
@@ -27,21 +27,21 @@ BATCHED = (4, *TILE)
 
 
 def predict(target, in_format, tile=TILE, from_zero=False, **how):
-    """A dot as the simulator records it."""
+    """Return a dot as the simulator records it."""
     blocks = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile[-3:], strict=True))
     model = triton_dot(target, in_format, **blocks, ndim=len(tile) - 1, **how)
     return PredictedDot(WHERE, tile, model, from_zero)
 
 
 def made(unit, shape, a, accumulator="f32", count=8, name="", **more):
-    """An instruction of a compiled program."""
+    """Return an instruction of a compiled program."""
     by_unit = {"wgmma": ("shared", "shared"), "tcgen05": ("shared", "shared")}
     operands = by_unit.get(unit, ("registers", "registers"))
     return DotInstruction(name or unit, unit, count, shape, a, a, accumulator, operands, **more)
 
 
 def compiled(*instructions, tile=TILE, width=2, where="file.py:70", **more):
-    """A dot as the compiler's facts tell it, of four warps."""
+    """Return a dot of four warps, as the compiler's facts describe it."""
     warps = (2, 2) if len(tile) == 3 else (2, 1, 2)
     side = f"dot_op<{{opIdx = 0, parent = nvidia_mma<{{warpsPerCTA = [2, 2]}}>, kWidth = {width}}}>"
     layouts = (side, side, f"nvidia_mma<{{versionMajor = 2, warpsPerCTA = {list(warps)}}}>")
@@ -52,7 +52,7 @@ def compiled(*instructions, tile=TILE, width=2, where="file.py:70", **more):
 
 
 def judge(predicted, *dots):
-    """The only comparison of some recorded dots."""
+    """Return the only comparison of some recorded dots."""
     several = predicted if isinstance(predicted, list) else [predicted]
     (comparison,) = compare(join_predicted(several), dots)
     return comparison
@@ -64,11 +64,13 @@ PROMOTED = made("wgmma", (64, 64, 32), "e4m3", count=4, from_zero=1)
 FP8 = {"tile": TILE, "promoted": 32, "promoted_k": 128}
 AMPERE_INT8 = made("mma", (16, 8, 32), "s8", "s32", name="mma.m16n8k32.satfinite.s32.s8.s8.s32")
 SPLIT = made("mma", (16, 8, 8), "tf32", count=3 * 2 * 4 * 16)
-BATCHED_SPLIT = made("mma", (16, 8, 16), "bf16", count=6 * 2 * 4 * 4 * 8)  # a warp has two of four
+BATCHED_SPLIT = made(
+    "mma", (16, 8, 16), "bf16", count=6 * 2 * 4 * 4 * 8
+)  # a warp has two of the four
 BY_SIX = {"tile": BATCHED, "precision": "bf16x6"}
 FUSED = DotInstruction("fma.rn.f32", FMA, 4096, accumulator="f32")
 
-#: What was predicted, and what was compiled, that agree.
+#: Predicted and compiled dots that agree.
 RIGHT = {
     "wgmma": (predict("sm_90", "fp16"), compiled(HOPPER)),
     "mma": (predict("sm_80", "fp16"), compiled(FEW_ROWS)),
@@ -115,7 +117,7 @@ RIGHT = {
     ),
 }  # fmt: skip
 
-#: The same with one of the two changed: what is named.
+#: The same with one of the two changed, and the aspect that is named.
 WRONG = {
     "another unit": ("wgmma", compiled(FEW_ROWS), "the unit"),
     "no tensor core": ("mma", compiled(FUSED), "the unit"),
@@ -174,7 +176,7 @@ WRONG = {
     ),
 }  # fmt: skip
 
-#: What tells too little to contradict anything.
+#: Compiled dots with too few facts to contradict anything.
 UNTOLD = {
     "another line": compiled(HOPPER, where="file.py:71", tile=(32, 64, 128)),
     "another tile": compiled(HOPPER, tile=(64, 64, 32)),
@@ -216,10 +218,10 @@ def test_premises_that_the_program_does_not_tell_are_open():
     strange = compiled(FEW_ROWS)
     bare = replace(strange.lowerings[0], layouts=("linear<{}>", "linear<{}>", ""))
     assert judge(RIGHT["mma"][0], replace(strange, lowerings=(bare,))).open == ("the order of k",)
-    wide = compiled(made("mma", (8, 8, 4), "f64", "f64"))  # two neighbours of a thread: not its own
+    wide = compiled(made("mma", (8, 8, 4), "f64", "f64"))  # two neighbours in a thread: not its own
     comparison = judge(predict("sm_90", "fp64"), wide)
     assert (comparison.status, comparison.open) == (AGREED, ("the order of k",))
-    # a chain that is cut where a register is moved: both ways to count do not agree
+    # a chain that is interrupted by a register move: the two ways to count disagree
     torn = compiled(PROMOTED, promoted=32, promoted_k=32)
     never = RIGHT["fp8, never promoted"][0]
     assert judge([never, replace(never, from_zero=True)], torn).status == AGREED
@@ -229,7 +231,7 @@ def test_a_dot_whose_sum_is_zero_at_first_is_one_that_adds_onto_it():
     added = RIGHT["wgmma"][0]
     both = [added, replace(added, from_zero=True)]
     assert judge(both, compiled(replace(HOPPER, from_zero=1))).status == AGREED
-    # fp8 dots have a model of their own where they begin at zero
+    # fp8 dots have a separate model if they begin at zero
     first = predict("sm_90", "fp8e4m3", from_zero=True, acc_passed=False)
     later = RIGHT["fp8, never promoted"][0]
     assert first.model != later.model
@@ -237,7 +239,7 @@ def test_a_dot_whose_sum_is_zero_at_first_is_one_that_adds_onto_it():
 
 
 def test_sums_that_the_source_itself_adds_are_no_promotion():
-    """Such as the scores of attention: a dot from zero, of which an fp32 multiple is added."""
+    """An example is attention's scores: a dot from zero, of which an fp32 multiple is added."""
     alone = replace(RIGHT["wgmma"][0], from_zero=True)
     dot = compiled(replace(HOPPER, from_zero=1), promoted=32, promoted_k=128)
     assert judge(alone, dot).status == AGREED
@@ -269,7 +271,7 @@ def test_instructions_at_the_line_of_an_operand_are_those_of_the_only_dot():
     (home,) = join_lines([dot], [empty, elsewhere])
     assert [x.where for x in home.lowerings] == ["file.py:70", "file.py:60"]
     assert not home.strays
-    # of two lines it may be either's: how many there are says nothing
+    # with two lines it may belong to either: the number of instructions decides nothing
     both = join_lines([dot, ir_dot(80)], [asked, replace(asked, where="file.py:80"), elsewhere])
     assert [x.strays for x in both] == [True, True]
 

@@ -1,4 +1,4 @@
-"""`check --premise`: what is compiled, what is told, and what a compiler that fails costs."""
+"""`check --premise`: compilations, reports, and the cost of a compiler that fails."""
 
 import json
 import os
@@ -35,13 +35,13 @@ def judge(kernel=KERNEL, **options):
 
 
 def launch(*wrappers, target="sm_80"):
-    """The launches of some calls."""
+    """Return the launches of some calls."""
     a = torch.ones(64, 64, dtype=torch.float16)
     return [x for call in wrappers for x in run(call, a, a.clone(), target=target).launches]
 
 
 def predict_by_steps_of_five(monkeypatch):
-    """As a mistake in the choice of a model would."""
+    """Patch the choice of a model as a mistake in it would."""
     note = dots.note_model
 
     def note_wrong(model, tile, start):
@@ -50,7 +50,7 @@ def predict_by_steps_of_five(monkeypatch):
     monkeypatch.setattr(dots, "note_model", note_wrong)
 
 
-# -- what is told --------------------------------------------------------------------------------
+# -- reports -------------------------------------------------------------------------------------
 def test_a_check_tells_that_what_it_predicts_is_compiled():
     events = []
     report = judge(listener=events.append)
@@ -69,7 +69,7 @@ def test_an_ordinary_check_compiles_nothing(monkeypatch):
     assert report.verdict == "pass"
     assert report.premises is None
     old = json.loads(report.to_json())
-    del old["premises"]  # as older versions wrote it
+    del old["premises"]  # as in older versions
     assert Report.from_dict(old) == report
 
 
@@ -123,11 +123,11 @@ def test_the_command(tmp_path, capsys):
     assert (document["differ"], document["contradicted"], document["failed"]) == (0, [], [])
 
 
-# -- what is compiled, and how often -------------------------------------------------------------
+# -- compilations, and their number --------------------------------------------------------------
 class Compiler:
-    """Tells of each launch that nothing is known of its dots; what it is given it counts.
+    """A compiler that knows nothing about the dots of a launch, and logs each launch.
 
-    Launches of eight warps have the fault.
+    Launches of eight warps trigger the fault.
     """
 
     def __init__(self, log, fault=lambda launch: None):

@@ -1,4 +1,4 @@
-"""Models beside real compiles: right ones agree, and each premise that is changed is named."""
+"""Models compared with real compiles: right ones agree, and each changed assumption is named."""
 
 from dataclasses import replace
 
@@ -13,11 +13,11 @@ from gemmproof.lowering.compile import CapturedLaunch
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.simulator import run
 
-pytestmark = pytest.mark.lane("full")  # each compiles what is launched
+pytestmark = pytest.mark.lane("full")  # each test compiles its launches
 
 
 def promoted(a, b):
-    """Twice for each block of k."""
+    """Promote twice for each block of k."""
     return kernels.launch(a, b, tile=(64, 64, 64), every=32)
 
 
@@ -26,7 +26,7 @@ def split(a, b):
 
 
 def split_by_pieces(a, b):
-    """The compiler gives these products the line of an operand."""
+    """Split bf16 products, to which the compiler gives the line of an operand."""
     return kernels.launch(a, b, precision="bf16x3")
 
 
@@ -54,7 +54,7 @@ LAUNCHES = {
     "batched, split": (batched_split, "fp32", "sm_80"),
 }
 
-#: A launch, what is made of its model, and what is then said to differ.
+#: A launch, a change of its model, and the aspect that is then reported to differ.
 WRONG = {
     "unit": ("wgmma", lambda x: replace(x, instruction="mma"), "the unit"),
     "k step": (
@@ -97,7 +97,7 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """The dots that were predicted, and what became of them, by the name of their launch."""
+    """Return the predicted and the compiled dots, by the name of their launch."""
     workdir, by_launch = tmp_path_factory.mktemp("premises"), {}
     for name, (wrapper, dtype, target) in LAUNCHES.items():
         a = torch.ones(64, 64).to(FORMATS[dtype])
@@ -128,7 +128,7 @@ def test_a_wrong_model_is_contradicted(name, compiled):
 
 
 def test_sums_from_zero_that_were_predicted_to_go_on(compiled):
-    """What the launch adds itself, as a model would have it that goes on from the sum."""
+    """The launch adds the sums itself; the changed model continues from the previous sum."""
     dots, compiled_dots = compiled["promoted"]
     onto = [replace(x, model=replace(x.model, part=0), from_zero=False) for x in dots]
     (comparison,) = compare(join_predicted(onto), compiled_dots)
@@ -147,5 +147,5 @@ def test_a_line_has_both_sides(compiled):
 
 
 def test_what_a_launch_records_is_small(compiled):
-    """One record a model and way to begin: not one a trip, or a program."""
+    """There is one record per model and start, not one per trip or program."""
     assert all(len(dots) <= 2 for dots, _ in compiled.values())

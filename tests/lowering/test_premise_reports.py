@@ -1,4 +1,4 @@
-"""Premises where they are told: the line, the sign-off's pages, the plugin, a worker's end."""
+"""Reports of assumptions: the line, the sign-off's pages, the plugin, the end of a worker."""
 
 import json
 import os
@@ -108,7 +108,7 @@ def test_a_worker_that_dies_while_it_compiles_leaves_what_was_judged():
     worker_report = make_report(worker, "file.py:right")
     assert (worker_report.target, worker_report.verdict) == ("file.py:right", "incomplete")
     assert "premises: f BM=16: got 9 cases took 601 s, expected a binary" in worker_report.note
-    # a report that has its premises was told again, before what lies beyond the contract
+    # the report was sent again with its assumptions, before the search beyond the contract
     worker.take({"event": "promised", "report": {**report, "premises": KEPT.to_dict()}})
     assert make_report(worker, "file.py:right").verdict == "pass"
 

@@ -1,4 +1,4 @@
-"""What `scripts/measure.py premises` finds of a few kernels: the sample that CI runs of all."""
+"""`scripts/measure.py premises` on a few kernels: the sample that CI runs."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""`gemmproof lowering --dot`: what single dots become, and what helps those that miss."""
+"""`gemmproof lowering --dot`: code of single dots, and remedies for those without tensor cores."""
 
 import json
 import shlex
@@ -18,7 +18,7 @@ OF_TILE = "--dot 64 64 32 "
 
 
 def preview(gpu, workdir, *dots, done=0, remedies=True):
-    """What a worker tells of dots, after JSON."""
+    """Return a worker's results for dots, after a round trip through JSON."""
     plan = {
         "room": str(workdir),
         "done": done,
@@ -87,7 +87,7 @@ def test_a_value_that_an_option_does_not_take(args, capsys):
 
 @pytest.mark.lane("full")
 def test_the_command_tells_one_dot_in_lines_and_several_in_rows(capsys, tmp_path):
-    """The usual format is fp16; one that the target has not does not keep the others from it."""
+    """The default format is fp16; a format that a target lacks does not affect the others."""
     code, out, err = run(capsys, "--dot 16 16 16 --target sm_80")
     assert (code, err) == (0, "")
     assert "dot 16x16x16 of f16 x f16: 1 mma m16n8k16, f16 x f16 + f32, from registers" in out
@@ -122,7 +122,7 @@ def test_what_triton_refuses_is_told_in_its_words(dot, message, tmp_path):
 
 @pytest.mark.lane("full")
 def test_a_dot_that_misses_the_tensor_cores_is_tried_with_one_thing_changed(tmp_path):
-    """What is told was compiled: the smallest tile that helps, a precision, or another GPU."""
+    """Each remedy was compiled: the smallest tile that helps, a precision, or another GPU."""
     few, plain = Dot((1, 16, 16)), Dot((16, 16, 16), "fp32", precision="ieee")
     (lowered, other), _ = preview("gfx942", tmp_path, few, few, done=0, remedies=True)
     assert lowered.remedies == other.remedies == ("with M=16: mfma m16n16k16 of f16",)
@@ -156,7 +156,7 @@ def test_a_worker_that_died_is_followed_by_one_that_goes_on(tmp_path):
 
 
 def test_what_is_stated_of_a_dot_is_what_is_compiled(tmp_path):
-    """Accumulator, stages, precision and the order of b in memory."""
+    """This covers accumulator, stages, precision and the order of b in memory."""
     plan = {"room": str(tmp_path)}
     half = lower_dot(Dot((64, 16, 32), acc="fp16", stages=2, b="column"), "sm_90", plan)
     assert half.dots[0].instructions[0].accumulator == "f16"
@@ -169,7 +169,7 @@ def test_what_is_stated_of_a_dot_is_what_is_compiled(tmp_path):
 
 @pytest.mark.lane("full")
 def test_sums_of_fp8_are_promoted_as_asked(capsys):
-    """In steps of the instruction's k; below one of them there is no wgmma."""
+    """Promotion is in steps of the instruction's k; below one step there is no wgmma."""
     options = "--dot 64 16 64 --dtype fp8e4m3 --max-num-imprecise-acc"
     code, out, _ = run(capsys, f"{options} 33")
     assert code == 0
@@ -198,7 +198,7 @@ def test_where_a_promotion_is_refused_it_would_change_nothing(gpu, dot, tmp_path
 
 
 def test_dots_that_the_compiler_puts_elsewhere_are_the_source_s_own(tmp_path):
-    """Those of bf16x6 stand where its operand was made."""
+    """The instructions of bf16x6 are at the line where its operand was computed."""
     dot = Dot((16, 16, 32), "fp32", precision="bf16x6")
     lowered = lower_dot(dot, "sm_80", {"room": str(tmp_path)})
     (lowered_dot,) = lowered.dots
@@ -209,7 +209,7 @@ def test_dots_that_the_compiler_puts_elsewhere_are_the_source_s_own(tmp_path):
 
 @pytest.mark.triton("conversions_of_the_target")
 def test_multiply_adds_at_another_line_are_the_dot_s_if_they_are_as_many(tmp_path):
-    """Where it widens fp8 for Turing the compiler has them at the line of what comes next."""
+    """If the compiler widens fp8 for Turing, they are at the line of the next operation."""
     lowered = lower_dot(Dot((16, 16, 32), "fp8e5m2", warps=1), "sm_75", {"room": str(tmp_path)})
     assert lowered.unrecognised == ()
     (dot,) = lowered.dots

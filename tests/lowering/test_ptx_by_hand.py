@@ -1,4 +1,4 @@
-"""PTX written by hand by the grammar of its ISA: what is read, and what is not recognised."""
+"""Handwritten PTX after the grammar of its ISA: what is parsed, and what is not recognised."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_statements_have_predicates_operands_and_places():
 
 
 def test_lines_of_inline_assembly_are_those_of_its_place():
-    """LLVM counts them on, and is silent where the source's own line goes on."""
+    """LLVM numbers them consecutively, and emits no line where the source's own line continues."""
     program = read(
         "\t.loc\t1 7 13\n\t// begin inline asm\n\t{\n"
         "\t.loc\t1 8 13\nprmt.b32 %r1, 0, %r2, 0x5140;\n"
@@ -100,13 +100,13 @@ def test_a_register_is_a_constant_where_its_last_writer_says_so():
     last = program.statements[-1]
     assert values.at(last, "%r1") == values.at(last, "%r2") == 0
     assert values.at(program.statements[4], "%r4") == 0
-    assert values.at(program.statements[6], "%r4") is None  # it was added to
+    assert values.at(program.statements[6], "%r4") is None  # the register was added to
     assert values.at(last, "%r3") is None
-    assert values.at(last, "%r6") is None  # only where the predicate holds
+    assert values.at(last, "%r6") is None  # only if the predicate holds
     assert values.at(last, "%r9") is None
 
 
-#: A statement; unit, shape, formats and operands of it.
+#: A statement; its unit, shape, formats and operands.
 INSTRUCTIONS = {
     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r1,%r2,%r3,%r4}, {%r5,%r6,%r7,%r8},"
     " {%r9,%r10}, {%r1,%r2,%r3,%r4}": ("mma", (16, 8, 16), "bf16 bf16 f32", "registers registers"),
@@ -165,13 +165,13 @@ PAIR = "mov.b64 %rd3, {%r1, %r2};\nadd.f32x2 %rd4, %rd4, %rd3;\n"
 
 
 def promotion_of(program, part=slice(None)):
-    """What is said of a part of the program's instructions."""
+    """Return the promotion of a part of the program's instructions."""
     cores = list(list_core_instructions(program))
     return find_promotion(program, cores[part], cores)
 
 
 def write_sums(first, second, after):
-    """A loop with two instructions and what is done with their sums."""
+    """Return a loop with two instructions, and the code that uses their sums."""
     mma0, mma1 = (WGMMA.replace("{}", word) for word in (first, second))
     return (
         f"mov.pred %p1, 0;\nloop: {mma0}{mma1}{after}@%p9 bra loop;\nadd.f32 %r5, %r1, %r6;\nret;\n"
@@ -185,10 +185,10 @@ def write_sums(first, second, after):
         (write_sums("0", "0", "add.rn.f32 %r3, %r3, %r1;\n"), (1, 32)),
         (write_sums("%p1", "1", "mul.f32 %r7, %r1, %r8;\nadd.f32 %r3, %r3, %r7;\n"), (1, 64)),
         (write_sums("%p1", "1", PAIR), (2, 64)),
-        (write_sums("1", "1", "add.f32 %r3, %r3, %r1;\n"), (0, None)),  # it begins no sum
+        (write_sums("1", "1", "add.f32 %r3, %r3, %r1;\n"), (0, None)),  # it does not begin at zero
         (write_sums("%p8", "1", "add.f32 %r3, %r3, %r1;\n"), (0, None)),  # only in some trips
         (write_sums("%p1", "1", "add.s32 %r3, %r3, %r1;\n"), (0, None)),  # an address
-        (write_sums("%p1", "1", ""), (0, None)),  # what is added after the loop is no promotion
+        (write_sums("%p1", "1", ""), (0, None)),  # a sum after the loop is no promotion
     ],
 )  # fmt: skip
 def test_promotion_is_a_sum_from_zero_that_is_added_in_its_loop(text, expected):
@@ -196,7 +196,7 @@ def test_promotion_is_a_sum_from_zero_that_is_added_in_its_loop(text, expected):
 
 
 def test_what_a_persistent_kernel_adds_after_its_inner_loop_is_no_promotion():
-    """A bias, in the loop over tiles."""
+    """The example adds a bias in the loop over tiles."""
     inner = f"inner: {WGMMA.replace('{}', '%p1')}@%p8 bra inner;\n"
     body = f"{inner}add.f32 %r5, %r1, %r6;\n"
     program = read(f"mov.pred %p1, 0;\nouter: {body}@%p9 bra outer;\nret;\n")
@@ -204,7 +204,7 @@ def test_what_a_persistent_kernel_adds_after_its_inner_loop_is_no_promotion():
 
 
 def test_a_sum_that_another_dot_goes_on_with_is_added_by_that_one():
-    """Two dots of 64 of k, the second onto the first, also where the loop goes back from both."""
+    """Two dots of 64 of k, the second onto the first; the loop branches back from both."""
     cores = WGMMA.replace("{}", "%p1") + WGMMA.replace("{}", "1")
     twice = f"{cores}@%p8 bra loop;\n{cores.replace('%p1', '1')}"
     added = "add.f32 %r3, %r3, %r1;\n@%p9 bra loop;\nret;\n"
@@ -215,7 +215,7 @@ def test_a_sum_that_another_dot_goes_on_with_is_added_by_that_one():
 
 
 def test_a_sum_that_a_select_passes_on_is_that_of_its_chain():
-    """The last product of a split goes on with the others' sum, whose NaN are zero."""
+    """The last product of a split continues the others' sum, in which NaN became zero."""
     first, last = WGMMA.replace("{}", "%p1"), WGMMA.replace("{}", "1").replace("%r1,%r2", "%r5,%r6")
     select = "selp.f32 %r5, %r1, %r9, %p7;\n"
     program = read(

@@ -1,4 +1,4 @@
-"""`gemmproof lowering --sweep`: launches that are specialised otherwise, and what they lost."""
+"""`gemmproof lowering --sweep`: launches with other specialisations, and their losses."""
 
 import json
 import shlex
@@ -27,7 +27,7 @@ SIZES = {"M": 16, "N": 32, "K": 64}
 
 
 def find(wrapper, gpu="sm_80", contract=None, case=None, layouts=LAYOUTS):
-    """The variants of a wrapper, by their change, and the notes; nothing is compiled."""
+    """Return the variants of a wrapper, by their change, and the notes; nothing is compiled."""
     kernel = KernelUnderTest("k", wrapper, contract or Contract())
     notes = []
 
@@ -40,7 +40,7 @@ def find(wrapper, gpu="sm_80", contract=None, case=None, layouts=LAYOUTS):
 
 
 def ask(wrapper, workdir, gpu="sm_80", **options):
-    """What a worker tells, as a target of the supervisor."""
+    """Return the results of a worker, as a target of the supervisor."""
     kernel = KernelUnderTest("k", wrapper, Contract())
     plan = {
         "sizes": SIZES,
@@ -151,7 +151,7 @@ def test_a_worker_compiles_each_variant(swept):
     assert numbers == [(i, len(target.lowerings)) for i in range(len(target.lowerings))]
     (launch,) = sweep_text.collect([target])
     variants = {x["change"]: x for x in launch["variants"]}
-    padded = variants["K=63"]  # the kernel asks for no specialisation of K itself
+    padded = variants["K=63"]  # the kernel disables the specialisation of K itself
     assert "a padded" in padded["also"]
     assert padded["arguments"] == {"stride_am": ["16", ""]}
     assert not padded["same_binary"]
@@ -186,7 +186,7 @@ def test_what_does_not_compile_as_it_is_is_not_swept(tmp_path):
     shown = [line for line, _ in sweep_text.lines("k", [target], 1.0)]
     assert shown[-1].startswith("k: 0 changes compared for sm_80")
     assert "1 not compiled" in shown[-1]
-    # nor one at which an earlier worker died
+    # nor a launch at which an earlier worker died
     target, _ = ask(lowered_kernels.shallow, tmp_path, done=1)
     assert target.lowerings == []
 
@@ -223,7 +223,7 @@ def change(at, **fields):
          ("loads without asynchronous copies", "loads of 16 bytes are of 2 bytes")),
         (change(0, kind="load"), ("loads without asynchronous copies",)),
         (change(0, bytes=1), ("loads of 16 bytes are of 1 byte",)),
-        # at another line, where the pipeline has it
+        # at another line, where the pipeliner moved it
         (change(0, where="k.py:7", kind="load", bytes=4),
          ("loads without asynchronous copies", "loads of 16 bytes are of 4 bytes")),
         (change(0, where="k.py:7"), ()),

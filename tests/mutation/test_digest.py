@@ -1,4 +1,4 @@
-"""What two kernels touch is compared by elements: in what order and by which programs is not."""
+"""Accesses of two kernels are compared by elements, not by their order or their programs."""
 
 from types import SimpleNamespace
 
@@ -33,7 +33,7 @@ def test_what_is_masked_off_is_not_touched():
     assert touched(access([[0, 1]], [[True, False]])) == touched(access([[0, 9]], [[True, False]]))
     assert touched(PLAIN) != touched(access([[0, 1]], [[True, False]]))
     assert touched(PLAIN, access([[5, 6]], [[False, False]])) == touched(PLAIN)
-    # one mask stands for all programs, and one row of offsets
+    # one mask represents all programs, and one row of offsets
     assert touched(access([[0, 1], [2, 3]], [[True, False]], (0, 1))) == touched(access([[0, 2]]))
 
 

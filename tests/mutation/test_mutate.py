@@ -1,4 +1,4 @@
-"""`gemmproof mutate` on small kernels, in the workers that users get."""
+"""`gemmproof mutate` on small kernels, in workers as for users."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ FEW = ["--max-examples", "12", "--no-proof"]
 
 @pytest.fixture(name="project")
 def project_folder(tmp_path, monkeypatch):
-    """A package whose wrapper and kernel lie in two files, with a conftest.py beside it."""
+    """Create a package whose wrapper and kernel are in two files, with a conftest.py next to it."""
     text = RIGHT.read_text()
     head, wrapper = text.split("def matmul")
     (tmp_path / "gemms").mkdir()
@@ -58,7 +58,7 @@ def test_a_package_is_mutated_in_place_and_stays_as_it_was(project, capsys):
     assert kernel["score"] == 1.0
     # both files, and a relative import between them
     assert {m["file"] for m in kernel["mutants"]} == {"gemms/inner.py", "gemms/product.py"}
-    # what kills one is told with the line of the file as it is
+    # the reason of a kill has the line of the original file
     killed = [m for m in kernel["mutants"] if m.get("by") == "stays_in_bounds"]
     assert killed
     assert all("inner.py:" in m["why"] for m in killed)
@@ -85,7 +85,7 @@ def test_the_same_seed_gives_the_same_and_a_drop_fails(project, capsys):
     assert first["counts"]["killed"] == len(first["mutants"]) == 2
     Path("record.json").rename("baseline.json")
     capsys.readouterr()
-    # sizes that no mask matters for: it is as if the suite had become blind
+    # sizes that need no mask: as if the suite no longer detected the mutants
     whole = ["--sizes", "M=32..:32,N=64..:64,K=32..:32", "--max-examples", "2"]
     blind = run(*args, *whole, "--baseline", "baseline.json", code=1)
     assert blind["counts"]["no difference seen"] == 2
@@ -96,7 +96,7 @@ def test_the_same_seed_gives_the_same_and_a_drop_fails(project, capsys):
 
 @pytest.mark.lane("full")
 def test_what_is_the_same_program_is_equivalent_at_once(project):
-    """A dense operand's stride of 1 is compiled in, and a store casts by itself."""
+    """A dense operand's stride of 1 is compiled in, and a store casts implicitly."""
     kernel = run("alone.py:matmul", *FEW, "--operator", "cast dropped")
     (same,) = kernel["mutants"]
     assert same["outcome"] == "equivalent"
@@ -174,7 +174,7 @@ def test_interrupted_it_tells_what_is_known(project):
         text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     assert process.stderr is not None
-    process.stderr.readline()  # some are judged
+    process.stderr.readline()  # some mutants are judged
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -184,7 +184,7 @@ def test_interrupted_it_tells_what_is_known(project):
     assert "not judged, interrupted" in out
 
 
-# -- a mutant is loaded where its file stood -------------------------------------------------------
+# -- a mutant is loaded from the path of its file --------------------------------------------------
 LOOK = """
 import inspect, sys
 from gemmproof.mutate.source import replace_source
@@ -208,7 +208,7 @@ def test_in_place(tmp_path, target):
     (tmp_path / "alone.py").write_text("def f(a, b):\n    return a + b\n")
     file = "alone.py" if "alone" in target else "package/inner.py"
     before = (tmp_path / file).read_text()
-    # bytecode of the original lies beside it
+    # bytecode of the original is next to it
     command = [sys.executable, "-c", LOOK, file]
     for changed in (before, before.replace("+", "-")):
         command[4:] = [changed, target]
@@ -223,7 +223,7 @@ def test_in_place(tmp_path, target):
 # -- mutants of this repository's kernels stay killed: a sample, and the record of all -------------
 ROOT = Path(__file__).parents[2]
 EVIDENCE = "docs/evidence/mutation.json"
-# of three families: what is read, how a sum is kept, what is launched
+# three families: reads, accumulation, launches
 OPERATORS = ["mask term dropped", "sum not accumulated", "dimension of an operand"]
 
 

@@ -1,4 +1,4 @@
-"""Each rule changes what it says, in one place, and leaves the rest of the file byte for byte."""
+"""Each rule makes its change at one location, and keeps the rest of the file byte for byte."""
 
 import ast
 
@@ -78,7 +78,7 @@ EXPECTED = {
 
 
 def mutate(folder, text, compiled, launching=()):
-    """The mutants of a file of which these lines are reached."""
+    """Return the mutants of a file of which these lines are reached."""
     path = folder / "source.py"
     path.write_text(text)
     reached = Reached(frozenset(compiled), frozenset(launching), frozenset())

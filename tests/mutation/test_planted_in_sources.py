@@ -1,4 +1,4 @@
-"""Faults that are planted in the project's own sources, and the tests that are run for each."""
+"""Faults planted in the project's own sources, and the tests that are run for each."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ def test_limit():
 
 @pytest.fixture
 def project(tmp_path):
-    """A project with tests of which one notices nothing, and what was recorded of them."""
+    """Create a project with tests, one of which detects nothing, and the record of them."""
     root = tmp_path / "project"
     (root / "reference").mkdir(parents=True)
     (root / "reference" / "limits.py").write_text(SOURCE.replace("log(x)", "print(x)"))

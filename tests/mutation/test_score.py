@@ -1,4 +1,4 @@
-"""Outcomes, the score and what it is held against: what is not known is never counted as killed."""
+"""Outcomes, the score and its baseline: an unknown outcome never counts as killed."""
 
 import json
 from dataclasses import asdict
@@ -67,7 +67,7 @@ PROVED = ProofResult("proved", "every M")
         ([RUNS, said(), mutated("same", "every M")], "done", ("equivalent", "")),
         ([RUNS, said(), mutated("other accesses", "every M")], "done", ("equivalent", "")),
         ([RUNS, said(), mutated("other bits", "every M")], "done", ("survived", "")),
-        # of addresses alone, as of a kernel with a formula of its own
+        # proved for addresses alone, as for a kernel with its own formula
         ([RUNS, said(proof=PROVED), mutated("same")], "done", ("no difference seen", "")),
         ([RUNS, said()], "time", ("survived", "")),
     ],
@@ -108,7 +108,7 @@ def test_what_is_proved_right_has_a_proved_product(exact, others, scope):
 
 
 def test_equal_lines_of_a_file_share_a_key_and_those_of_two_files_do_not():
-    """Of two such changes one may live on: neither is accused of living again."""
+    """One of two such changes may survive: neither is then reported as a new survivor."""
     diff = "--- x\n+++ x\n@@ -{0} +{0} @@\n-    m = 1\n+    m = 2"
     first, second, third = (
         Mutant("", shown, line, "constant moved", "kernel", "", diff.format(line))
@@ -119,7 +119,7 @@ def test_equal_lines_of_a_file_share_a_key_and_those_of_two_files_do_not():
 
 @pytest.fixture(name="remember")
 def remembering(tmp_path):
-    """Writes a score to a file and reads it back as a baseline."""
+    """Return a function that writes a score to a file and reads it back as a baseline."""
 
     def remember(then):
         path = tmp_path / "then.json"
@@ -172,9 +172,9 @@ def test_a_drop_is_told(remember):
     assert "score: got 0.5000, expected at least 0.8" in low
     assert "expected 1.0000 as before" in before
     assert "x.py:3: got 'survived' of 'mask dropped', expected 'killed' as before" in lost
-    # another kernel, or another mutant, was never held to it
+    # the baseline does not apply to another kernel, or another mutant
     assert find_drops([score("survived", target="other")], None, baseline) == []
-    # a mutant that shows nothing any more is lost too, though the score stays
+    # a mutant that no longer makes a difference is lost too, though the score is the same
     (lost,) = find_drops([score("killed", "no difference seen")], None, baseline)
     assert "no difference seen" in lost
 

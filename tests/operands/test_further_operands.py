@@ -1,4 +1,4 @@
-"""Operands besides a and b, and a formula of its own: right kernels pass, wrong ones are named."""
+"""Further operands, and kernels with their own formula: right ones pass, faults are named."""
 
 import re
 from functools import partial
@@ -32,7 +32,7 @@ def test_a_right_kernel_passes_in_every_format(target):
     results = {p.name: p for p in report.properties}
     assert results["exact_on_integers"].examples > 30
     assert 0.1 < results["within_bound"].ratio <= 1
-    # what is true of a @ b alone is not promised of a formula
+    # properties of a @ b alone are not guaranteed for a formula
     assert not {"symmetries", "special_values"} & set(results)
 
 
@@ -69,7 +69,7 @@ def test_a_wrong_use_of_an_operand_is_named(flaw, name, fault, operand, message)
             "operands_misused",
             "as if scale_a were applied twice and bias were 0",
         ),
-        # no pair explains this one
+        # no pair of operands explains this fault
         (lambda scale_a, scale_b, bias: (scale_a * 3, scale_b * 5, bias * 7), "wrong_value", None),
     ],
 )

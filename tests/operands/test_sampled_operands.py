@@ -1,4 +1,4 @@
-"""An operand as large as a result of more than 2**31 elements is addresses, whose use is judged."""
+"""Operands as large as a result of more than 2**31 elements: only their addresses are judged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CASE = Case(49152, 49152, 1)
 def residual_kernel(
     a_ptr, b_ptr, r_ptr, order_ptr, c_ptr, M, N, K, WIDE: tl.constexpr, B: tl.constexpr
 ):  # fmt: skip
-    """c = a b + residual, its rows in an order that lies in memory."""
+    """Compute c = a b + residual, its rows in an order that is in memory."""
     rm = (tl.program_id(0) * B + tl.arange(0, B)).to(tl.int64)
     rn = tl.program_id(1) * B + tl.arange(0, B)
     mask = (rm < M)[:, None] & (rn < N)[None, :]
@@ -45,7 +45,7 @@ def add_in_32_bits(a, b, residual, order):
 
 
 def add_through_places(a, b, places):
-    """Where each element of c comes from, counted from 1, lies in as large an operand."""
+    """Store each element of c at the index, counted from 1, that an equally large operand has."""
     (M, _), N = a.shape, b.shape[1]
     c = torch.empty((M, N), device=a.device, dtype=torch.float32)
     places_kernel[(triton.cdiv(M * N, 128),)](places, c, M * N, 128)

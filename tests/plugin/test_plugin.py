@@ -1,4 +1,4 @@
-"""A stranger's project: a hook in its conftest.py, one import line, and an item per property."""
+"""A user's project: a hook in its conftest.py, one import line, and an item per property."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ def pytest_gemm_kernels():
 
 @pytest.fixture
 def project(tmp_path):
-    """A folder with two kernels, a conftest.py and a test file of one line."""
+    """Create a folder with two kernels, a conftest.py and a test file of one line."""
     return write_project(tmp_path, CONFTEST, "right", "unmasked_row")
 
 
@@ -59,7 +59,7 @@ def test_a_run_without_our_items_loads_nothing_heavy(project):
         "    heavy = {'torch', 'triton', 'hypothesis', 'numpy', 'ml_dtypes', 'rich'}\n"
         "    assert not heavy & set(sys.modules)\n"
     )
-    # plugins of others may load what they like
+    # other plugins may load any modules
     status, out = run_pytest(project, "--disable-plugin-autoload", run_module=execute_module)
     assert status == 0, out
 
@@ -167,7 +167,7 @@ def test_each_option_is_an_ini_line_too(project):
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("where", ["gemmproof", "gemmproof.engine.assemble"])
 def test_the_options_reach_the_engine(project, where):
-    """Here, or in a worker."""
+    """The engine runs in this process, or in a worker."""
     (project / "conftest.py").write_text(
         f"{CONFTEST}\n"
         "import pytest\n"
@@ -224,7 +224,7 @@ def test_drift_is_an_item_where_asked_for(project):
     assert "--gemm-drift" in failure.text
 
 
-# -- lines of findings are annotated where a job of GitHub's runs pytest ---------------------------
+# -- lines of findings are annotated if a GitHub job runs pytest -----------------------------------
 @pytest.fixture
 def annotated(tmp_path):
     (tmp_path / ".git").mkdir()

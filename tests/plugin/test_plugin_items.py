@@ -1,4 +1,4 @@
-"""What an item of a property says that no case bore on, that follows, or that was not finished."""
+"""Items of properties that no case covered, that follow from others, or that were not finished."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDLE = "no case bore on it: it applies to none that was drawn, or to none that h
 
 @pytest.fixture
 def judge(tmp_path):
-    """Runs pytest on one kernel, of which the expression is given."""
+    """Return a function that runs pytest on one kernel, given as an expression."""
 
     def judge(kernel: str, *options: str) -> tuple[int, str]:
         write_project(tmp_path, f"{HEAD}import right\n    return [{kernel}]\n", "right")
@@ -28,7 +28,7 @@ def judge(tmp_path):
 
 @pytest.mark.lane("full")
 def test_a_property_that_no_case_bears_on_is_skipped(judge):
-    """Of sums of integers none is special, and one case alone is not drawn to be compared."""
+    """Sums of integers have no special values, and a single case is not compared with others."""
     case = '{"M":1,"N":1,"K":1,"dtype":"fp16"}'
     status, out = judge("K('right', right.matmul)", "--gemm-case", case)
     assert status == 0, out
@@ -66,7 +66,7 @@ def test_what_follows_from_a_finding_says_so(judge):
 @pytest.mark.parametrize("verdict", ["error", "incomplete"])
 @pytest.mark.parametrize(("others", "count"), [("pass", 1), ("not run", 2)])
 def test_a_check_that_was_not_finished_fails_an_item(verdict, others, count):
-    """Also where each property has held in some case."""
+    """This applies even if each property has held in some case."""
     names = ("runs_to_completion", "stays_in_bounds", "offsets_fit")
     statuses = ("pass", others, others)
     results = (PropertyResult(n, "claim", s, 3) for n, s in zip(names, statuses, strict=True))
@@ -83,7 +83,7 @@ def test_a_check_that_was_not_finished_fails_an_item(verdict, others, count):
     assert all(text.endswith(f": {note}") for text in failures)
 
 
-# -- what a contract expects to fail: xfailed with the reason, failed where it holds ---------------
+# -- expected failures: xfailed with the reason, failed if the property holds ----------------------
 KERNELS = """
     import no_k_mask, right
     from gemmproof import Contract
@@ -111,7 +111,7 @@ def project(tmp_path):
     return write_project(tmp_path, f"{FEW_ENOUGH}{HEAD}{KERNELS}", "right", "no_k_mask")
 
 
-# gemmproof is imported before the run, by the process that it is forked of
+# gemmproof is imported before the run, by the process from which the run is forked
 IMPORTED = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
 STRICT = ("--junit-xml", "junit.xml", "-W", "error::pytest.PytestWarning", "-W", IMPORTED)
 FEW = ("-v", "--gemm-in-process", "--gemm-max-examples", "1")
@@ -123,7 +123,7 @@ def test_items_are_those_of_strict_xfail(project):
     assert status == 1
     assert dict(ITEM.findall(out)) == {
         "known-fp16": "XFAIL",
-        # a contract expects it of its formats together
+        # the expectation applies to the formats of a contract together
         "at_times-fp16": "PASSED",
         "at_times-fp32": "XFAIL",
         "twice-fp16": "FAILED",
@@ -132,7 +132,7 @@ def test_items_are_those_of_strict_xfail(project):
     assert f"[known-fp16-stays_in_bounds] - {WHY}" in re.sub(r"reason: ", "", out)
     assert "twice keeps stays_in_bounds, which its contract expects to fail" in out
     assert f"got 1 case that held, expected it to fail: {WHY}" in out
-    # what follows from it goes with it
+    # properties that follow from it are excused with it
     assert f"[known-fp16-exact_on_integers] - follows from stays_in_bounds: {WHY}" in out
     cases = {c.get("name"): c for c in ElementTree.parse(project / "junit.xml").iter("testcase")}
     skipped = cases["test_gemm[known-fp16-stays_in_bounds]"].find("skipped")

@@ -1,4 +1,4 @@
-"""Kernels in a pytest run: each judged once, in a process that it may end or keep for itself."""
+"""Kernels in a pytest run: each is judged once, in a process that it may end or block."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FEW = ("--gemm-max-examples", "6", "-v")
 
 @pytest.fixture
 def register(tmp_path):
-    """Writes a project that registers functions of HARM by name."""
+    """Return a function that writes a project that registers functions of HARM by name."""
 
     def register(*names: str) -> Path:
         (tmp_path / "harm.py").write_text(HARM)
@@ -77,7 +77,7 @@ def test_a_kernel_that_ends_its_process_fails_an_item_and_not_the_run(register, 
 def test_in_pytest_s_own_process_where_that_is_asked_for(register):
     project = register("ends")
     status, out = run_pytest(project, *FEW, "--gemm-in-process")
-    assert status == 0  # the kernel's own
+    assert status == 0  # the kernel's exit status
     assert "passed" not in out
     (project / "pytest.ini").write_text("[pytest]\ngemm_in_process = true\n")
     assert "passed" not in run_pytest(project, *FEW)[1]
@@ -92,7 +92,7 @@ def test_what_a_kernel_prints_stands_beside_its_failure(register):
 
 @pytest.mark.lane("full")
 def test_a_worker_imports_what_pytest_was_told_to_find(register):
-    """`pythonpath` of the ini file, and a conftest.py in a folder below."""
+    """The ini file has a `pythonpath`, and conftest.py is in a subfolder."""
     project = register("counts")
     (project / "source").mkdir()
     (project / "below").mkdir()
@@ -140,7 +140,7 @@ def test_a_hook_that_answers_pytest_alone_is_told_of(register):
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("how", ["load", "each"])
 def test_workers_of_xdist_judge_each_kernel_once(register, how):
-    """Each in a process of its own, whose calls all bear its number."""
+    """Each kernel has its own process, whose calls all record its number."""
     names = ("first", "second", "third")
     project = register("counts")
     kernels = ", ".join(f"K({name!r}, harm.counts)" for name in names)
@@ -166,7 +166,7 @@ def test_a_worker_that_would_wait_judges_another_kernel_meanwhile(tmp_path):
 
     def judge(item):
         judged.append(item.kernel.name)
-        if item.kernel.name == "free":  # the other process is done
+        if item.kernel.name == "free":  # the other process is finished
             theirs.__exit__(None, None, None)
         return make_error(item.kernel.name, "judged")
 

@@ -1,4 +1,4 @@
-"""What a kernel's wrapper may do to the process that it runs in, by what must be said of it."""
+"""Acts of a kernel's wrapper on the process that it runs in, by the verdict that each requires."""
 
 import atexit
 import ctypes
@@ -18,7 +18,7 @@ libc = ctypes.CDLL(None)
 
 
 def end_by(number):
-    """A process that dies of a signal, whatever it was to do then."""
+    """Return an act that kills its process by a signal, even if the signal was handled."""
 
     def act():
         if number not in (signal.SIGKILL, signal.SIGSTOP):
@@ -68,7 +68,7 @@ def spin_in_threads():
 
 
 def overflow_the_stack():
-    """Recurse in C, where none of Python's limits counts."""
+    """Recurse in C, where Python's recursion limit does not apply."""
     nested = iter([1])
     for _ in range(1_000_000):
         nested = filter(None, nested)
@@ -99,7 +99,7 @@ def write_to_full_streams():
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, 1)
     os.dup2(full, 2)
-    sys.stdout = sys.stderr = open("/dev/full", "w", buffering=1)  # noqa: SIM115 - it stays so
+    sys.stdout = sys.stderr = open("/dev/full", "w", buffering=1)  # noqa: SIM115 - stays open
 
 
 def print_escapes():
@@ -108,12 +108,12 @@ def print_escapes():
 
 
 def allow_no_file():
-    """As a leak of descriptors does: those that are open stay so."""
+    """Forbid new descriptors, as a leak of them does: open ones stay open."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def return_twice():
-    """The child goes on where its parent does."""
+    """Fork: the child continues where its parent does."""
     if child := os.fork():
         os.waitpid(child, 0)
 
@@ -132,7 +132,7 @@ def lead_a_session():
         os.setpgid(0, 0)
 
 
-#: The worker dies of the target, which is a finding.
+#: The target kills the worker, which is a finding.
 CRASHES = {
     "segfault": lambda: ctypes.string_at(0),
     "abort": os.abort,
@@ -152,9 +152,9 @@ CRASHES = {
         )
     },
 }
-#: It is asked to leave by the target, which is a finding too.
+#: The target asks the worker to exit, which is a finding too.
 LEAVES = {"sys_exit": lambda: sys.exit("as scripts do"), "system_exit": leave_quietly}
-#: It never comes back from the target.
+#: The target never returns.
 HANGS = {
     "spin": spin,
     "spin_deaf": spin_deaf,
@@ -166,7 +166,7 @@ HANGS = {
     "child": lambda: subprocess.run(["sleep", "600"]),
     "fork": fork_and_wait,
 }
-#: It is ended from outside, which says nothing of the target.
+#: The worker is killed from outside, which proves nothing about the target.
 OUTSIDE = {
     number.name: end_by(number)
     for number in (
@@ -174,7 +174,7 @@ OUTSIDE = {
         *(signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU),
     )
 }
-#: It goes on, and so must all that judges.
+#: The worker continues, and all judging must continue too.
 MESSES = {
     "deafen": deafen,
     "close_all": lambda: os.closerange(0, 4096),

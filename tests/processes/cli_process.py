@@ -1,4 +1,4 @@
-"""The command as a process of its own, judged by the engine that only calls kernels."""
+"""The command as a separate process, with the engine that only calls kernels."""
 
 import os
 import signal
@@ -19,9 +19,9 @@ COMMAND = (
 
 
 def start(folder, *args, shell='exec "$@"', **options):
-    """The command in a group of its own and in `folder`, through a shell that may redirect it.
+    """Start the command in its own process group and in `folder`, through a shell that may redirect it.
 
-    What it and its workers leave lies in the folder's `temporary`.
+    Files that it and its workers leave are in the folder's `temporary`.
     """
     temporary = folder / "temporary"
     temporary.mkdir(exist_ok=True)
@@ -44,12 +44,12 @@ def heed_signals():
 
 
 def run(folder, *args, seconds=120, **options):
-    """How the command ends: its exit code, what it printed, what it said on stderr."""
+    """Run the command; return its exit code, stdout and stderr."""
     return finish(start(folder, *args, **options), seconds)
 
 
 def finish(process, seconds=120):
-    """The same of one that was started; it is killed where it does not end in time."""
+    """Return exit code, stdout and stderr of a started command; kill it if it exceeds the time."""
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -59,7 +59,7 @@ def finish(process, seconds=120):
 
 
 def wait_for(condition, seconds=60):
-    """Wait until something is so; whether it is."""
+    """Wait until a condition is true; return its last value."""
     until = time.monotonic() + seconds
     while not (met := condition()) and time.monotonic() < until:
         time.sleep(0.02)
@@ -67,7 +67,7 @@ def wait_for(condition, seconds=60):
 
 
 def find_left(folder):
-    """The files that the command left, and the processes, once those had time to be gone."""
+    """Return the files and processes that the command left, after a delay for processes to end."""
     temporary = str(folder / "temporary")
     mark = f"TMPDIR={temporary}".encode()
 

@@ -1,8 +1,8 @@
-"""What a command starts, and what is left of it, is what these tests are about."""
+"""Fixtures for tests of the processes that a command starts, and of those that it leaves."""
 
 import pytest
 
 
 @pytest.fixture(name="engine_at_hand")
 def _starts_workers_as_for_users():
-    """Processes of a command's own."""
+    """Let each command start its own processes."""

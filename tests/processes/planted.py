@@ -1,4 +1,4 @@
-"""The planted faults: in the first call, midway or in the last one, and after a finding."""
+"""Planted faults: in the first call, midway or in the last one, and after a finding."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import acts
 
-#: Calls of each kernel, by their M; a fault is planted in one of them.
+#: Calls of each kernel, numbered by M; a fault is planted in one of them.
 CALLS = 5
 MOMENTS = {"at_once": 0, "midway": 2, "at_last": CALLS - 1}
-#: Of the call before it, whose finding a fault must not take along.
+#: Marks the call before the fault, whose finding must not be lost.
 FOUND = "found"
 
 
@@ -24,7 +24,7 @@ class Planted:
 
     @property
     def name(self) -> str:
-        """Of the kernel."""
+        """The name of the kernel."""
         moment = next(name for name, at in MOMENTS.items() if at == self.at)
         return "-".join((self.act.lower(), moment, *[FOUND] * self.found))
 
@@ -39,7 +39,7 @@ KINDS = {
 
 
 def list_planted() -> list[Planted]:
-    """Each act at one of the moments, in turn, and but for hangs once more after a finding."""
+    """Return each act at one of the moments, in turn, and all but hangs again after a finding."""
     planted, moments = [], list(MOMENTS.values())
     for kind, named in KINDS.items():
         for number, act in enumerate(named):
@@ -50,7 +50,7 @@ def list_planted() -> list[Planted]:
 
 
 def make_kernel(planted: Planted):
-    """The wrapper."""
+    """Return the wrapper."""
     act = KINDS[planted.kind][planted.act]
 
     def kernel(a, b):

@@ -1,4 +1,4 @@
-"""An answer is printed and reports are written whole, whatever the streams and disks are."""
+"""Answers are printed and reports written completely, whatever the state of streams and disks."""
 
 import errno
 import json
@@ -24,7 +24,7 @@ def check(project, kernel, *args, **options):
 @pytest.mark.parametrize(("kernel", "code"), [("matmul", 0), ("leaves", 1), ("absent", 2)])
 @pytest.mark.parametrize("stream", first_of_each(["stdout", "stderr"]))
 def test_a_reader_that_left_changes_no_verdict(project, kernel, code, stream):
-    """As `| head -1` does; the pipe is closed before the first word, so that no race decides."""
+    """The reader leaves as `| head -1` does; the pipe is closed before any output, to avoid a race."""
     read, write = os.pipe()
     os.close(read)
     ended, out, err = check(project, kernel, **{stream: write})
@@ -62,7 +62,7 @@ def test_an_answer_without_room_is_incomplete_and_its_report_is_written(project,
 
 @pytest.mark.parametrize("columns", [30, 300])
 def test_help_without_room_leaves_no_traceback(project, columns):
-    """Whether it fits the buffer, or fails while it is written."""
+    """This covers help that fits the buffer, and help that fails while it is written."""
     shell = f'COLUMNS={columns} exec "$@" > /dev/full'
     _, _, err = run(project, "check", "--help", shell=shell)
     assert err == ""
@@ -92,7 +92,7 @@ def test_an_answer_is_printed_before_its_report_is_written(project, capsys, monk
 
 
 def fill_disk(path):
-    """Write as much as there is room for."""
+    """Write a part, then raise that the disk is full."""
     path.write_text("new, but")
     raise OSError(errno.ENOSPC, FULL)
 
@@ -144,7 +144,7 @@ def test_a_new_report_is_as_open_as_the_old_one_and_a_link_stays_one(tmp_path):
     assert (link.is_symlink(), report.read_text()) == (True, "new")
     assert stat.S_IMODE(report.stat().st_mode) == 0o640
     plain.touch()
-    mode = stat.S_IMODE(plain.stat().st_mode)  # as the umask has it
+    mode = stat.S_IMODE(plain.stat().st_mode)  # the mode that the umask gives
     assert replace_file(str(tmp_path / "new"), lambda path: path.write_text("new")) == ""
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == mode
 

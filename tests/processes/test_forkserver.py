@@ -1,4 +1,4 @@
-"""Workers forked from one process start, and are reported, as spawned ones are."""
+"""Workers forked from one process start, and are reported, like spawned ones."""
 
 import ast
 import contextlib
@@ -49,7 +49,7 @@ def tells(a, b):
 def test_a_forked_worker_has_the_environment_of_the_moment_as_a_spawned_one_has(
     run, tmp_path, monkeypatch, way
 ):
-    """It is the server that has an earlier one, of which nothing may be left."""
+    """The server has an earlier environment, of which nothing may remain."""
     support = os.environ["PYTHONPATH"]
     monkeypatch.setenv("GONE", "1")
     monkeypatch.setenv("PYTHONPATH", f"{support}:before")
@@ -98,7 +98,7 @@ def test_a_server_that_dies_takes_no_verdict_with_it(run):
 
         report, _ = run("naps", listener=kill)
         assert (report.verdict, killed.poll()) == ("pass", -9)
-        report, _ = run("returns")  # the next one finds no server at all
+        report, _ = run("returns")  # the next worker has no server
         assert report.verdict == "pass"
 
 

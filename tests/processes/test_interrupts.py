@@ -1,4 +1,4 @@
-"""A signal ends a command and all that it started at once, and what is known by then is told."""
+"""A signal ends a command and its processes at once, and the results so far are reported."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from pathlib import Path
 Path("began").touch()
 time.sleep(600)
 """
-# Without the signal the kernels would wait that long.
+# The kernels would wait this long without the signal.
 PATIENCE = ("--time-limit", "600")
 SIGNOFF = ("signoff", "--jobs", "2", "--max-examples", "2", *PATIENCE)
 SECONDS = 20  # measured: a fifth of one; on a busy machine more
@@ -37,13 +37,13 @@ def send_alone(process, number):
 
 
 def send_twice(process, number):
-    """As an impatient person does, or timeout(1), which signals the child and its group."""
+    """Signal as an impatient user does, or timeout(1), which signals the child and its group."""
     os.kill(process.pid, number)
     os.killpg(process.pid, number)
 
 
 def interrupt(process, folder, send=send_group, number=signal.SIGINT):
-    """Send a signal when a kernel has begun to wait; the exit code, stdout and stderr."""
+    """Send a signal once a kernel waits; return the exit code, stdout and stderr."""
     assert wait_for((folder / "began").exists)
     send(process, number)
     return finish(process, SECONDS)
@@ -86,7 +86,7 @@ def test_signoff_ends_at_once_and_tells_what_is_judged(project, send, number):
     assert (code, err) == (128 + number, f"gemmproof signoff: interrupted by {number.name}\n")
     assert out.startswith("leaves does not run to completion: ")
     assert out.splitlines()[-1] == "signoff: fail (1 fail, 2 incomplete, 1 pass)"
-    assert "waits: incomplete" not in out  # that is said in the table only
+    assert "waits: incomplete" not in out  # only the table reports it
     kernels = json.loads((project / "report.json").read_text())["kernels"]
     assert [k["verdict"] for k in kernels] == ["pass", "fail", "incomplete", "incomplete"]
     assert kernels[2]["note"] == "stopped after 0 cases: interrupted"

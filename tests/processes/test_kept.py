@@ -1,4 +1,4 @@
-"""What `signoff` has judged outlives whatever ends it, and --fail-fast ends it itself."""
+"""Results of `signoff` survive any end of the command, and --fail-fast ends it early."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_a_kill_keeps_what_was_judged(project):
     suites = ElementTree.parse(project / "report.xml").iter("testsuite")
     errors = [[e.get("message") for e in suite.iter("error")] for suite in suites]
     assert errors[2:] == [[UNDER_WAY]] * 2
-    find_left(project)  # until the workers, which die with their parent, are gone
+    find_left(project)  # wait until the workers, which die with their parent, are gone
 
 
 @pytest.mark.lane("full")

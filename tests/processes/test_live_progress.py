@@ -1,4 +1,4 @@
-"""On a terminal: progress is one line that changes and is gone at the end; a hint at more."""
+"""On a terminal: progress is one line that is updated and cleared at the end; a hint at more."""
 
 import os
 import pty
@@ -35,7 +35,7 @@ def project_with_a_slow_kernel(tmp_path, monkeypatch):
 
 
 def run_on_terminal(folder, stream, *args):
-    """The exit code, what a terminal was shown on one stream, and what the other one got."""
+    """Return the exit code, a terminal's output on one stream, and the output on the other."""
     leader, follower = pty.openpty()
     process = start(folder, *args, **{stream: follower})
     os.close(follower)
@@ -43,7 +43,7 @@ def run_on_terminal(folder, stream, *args):
     while time.monotonic() < until:
         try:
             seen += os.read(leader, 1 << 16)
-        except OSError:  # nobody holds the other end any more
+        except OSError:  # the other end is closed
             break
     code, out, err = finish(process)
     os.close(leader)

@@ -1,6 +1,6 @@
-"""The fault table: whatever a kernel does to its process, no result is lost and none is changed.
+"""The fault table: whatever a kernel does to its process, no result is lost or changed.
 
-One `signoff` judges them all: each that is planted, and right kernels between them.
+One `signoff` judges them all: each planted fault, and right kernels between them.
 """
 
 import json
@@ -36,7 +36,7 @@ FAULTS = {"crash": {"crash"}, "left": {"exit"}, "hang": {"hang"}, "killed": set(
 @pytest.mark.lane("full")
 @pytest.mark.timeout(900)
 def test_planted_faults_are_told_and_lose_nothing(tmp_path):
-    """One test, since two that share a run may come to two of pytest's workers."""
+    """This is one test, since two that share a run may be given to two of pytest's workers."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     options = ("--json", "report.json", "--junit", "report.xml", "--jobs", "2", "--time-limit", "1")
     code, out, err = run(tmp_path, "signoff", "--max-examples", str(CALLS), *options, seconds=800)
@@ -64,12 +64,12 @@ def test_planted_faults_are_told_and_lose_nothing(tmp_path):
 
 
 def judge(report):
-    """The verdict on a kernel, and its findings with the call of each."""
+    """Return the verdict on a kernel, and the call of each finding."""
     return report["verdict"], {f["fault"]: f["case"]["M"] for f in report["findings"]}
 
 
 def expect(planted):
-    """What must be said of one."""
+    """Return the expected verdict and findings of a planted fault."""
     verdict, calls = VERDICTS[planted.kind], dict.fromkeys(FAULTS[planted.kind], planted.at)
     if planted.found:
         return "fail", {**calls, "out_of_bounds": planted.at - 1}

@@ -1,4 +1,4 @@
-"""Where a command is short of files, folders or an environment, it judges all the same."""
+"""A command that lacks file descriptors, folders or an environment judges all the same."""
 
 import json
 
@@ -7,7 +7,7 @@ from cli_process import find_left, run
 from cli_project import project_folder  # noqa: F401
 from lanes import first_of_each
 
-#: What a shell does before it runs the command.
+#: Commands of the shell before it runs the command.
 PLACES = {
     "no_home": "unset HOME",
     "no_such_home": "export HOME=/nonexistent/home",

@@ -1,4 +1,4 @@
-"""Whatever a target does to its process, there is a verdict, and nothing is left running."""
+"""Whatever a target does to its process, there is a verdict, and no process is left running."""
 
 import os
 import time
@@ -59,7 +59,7 @@ def test_a_target_that_answers_passes_whatever_else_it_does(run, name):
 
 @pytest.mark.lane("full")
 def test_a_target_that_waits_for_its_output_to_be_read_does_not_hang(run, monkeypatch):
-    """On a busy machine: megabytes are read so slowly that they take longer than a call may."""
+    """A busy machine reads megabytes so slowly that it takes longer than the limit of a call."""
 
     def drain_slowly(output, kept, worker):
         time.sleep(0.02)
@@ -90,7 +90,7 @@ def test_nothing_is_left_running(run, monkeypatch):
     monkeypatch.setattr(supervisor, "_start", note)
     for name in ("daemons", "strays", "forks", "hangs"):
         run(name)
-    assert len(marks) == 5  # what hangs is run once more, to shrink its case
+    assert len(marks) == 5  # a hang is run again, to shrink its case
     assert wait_for(lambda: not _marked(marks), seconds=5)
 
 
@@ -124,10 +124,12 @@ def test_what_a_worker_said_before_its_end_is_read_to_the_end(run):
 def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):
     monkeypatch.setattr(protocol, "ENGINE", "gemmproof.engine.check:check")
     report, _ = run("ends", Limits(load=60, case=9))
-    assert report.names == {"a": "a", "b": "b"}  # what the wrapper calls its operands
+    assert report.names == {"a": "a", "b": "b"}  # the wrapper's names of its operands
     names = {p.name for p in report.properties}
     assert {"runs_to_completion", "stays_in_bounds", "within_bound"} < names
-    assert not {"mirror_equals_source", "row_bits_at_any_m"} & names  # nobody promised these
+    assert (
+        not {"mirror_equals_source", "row_bits_at_any_m"} & names
+    )  # the contract has no such claims
 
 
 REMEDY = 'put what a script runs by itself under `if __name__ == "__main__":`'
@@ -183,7 +185,7 @@ def test_a_worker_dies_with_its_supervisor(run, monkeypatch):
 
 @pytest.mark.lane("full")
 def test_a_slow_case_is_not_taken_for_the_smallest_that_hangs():
-    """Candidates have a fraction of the limit first, which is too little on a busy machine."""
+    """Candidates first get a fraction of the limit, which is too little on a busy machine."""
     tried = []
 
     def run(case):

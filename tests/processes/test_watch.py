@@ -29,7 +29,7 @@ def help_out(a, number):
     {}
 """
 WAITS = "import time; time.sleep(600)"
-# gemmproof lies on the path here, and is none of the project's
+# gemmproof is on the path here, and is no part of the project
 CONFTEST = """
 import my_kernels
 proof = __import__("gemmproof")
@@ -57,7 +57,7 @@ def project_of_several_files(tmp_path):
 
 
 class Watched:
-    """A command that watches, and the lines that it has said so far on both streams."""
+    """A command that watches, and the lines that it has printed so far on both streams."""
 
     def __init__(self, folder, *args, command=CHECK):
         self.folder, self.lines = folder, []
@@ -70,7 +70,7 @@ class Watched:
             self.lines.append(line.rstrip("\n"))
 
     def wait_for(self, *starts, seconds=60):
-        """Wait until lines that begin so are said in this order, then forget those before."""
+        """Wait for lines that begin with these texts, in this order; discard the lines before them."""
         until = time.monotonic() + seconds
         for begin in starts:
             while not (at := [i for i, x in enumerate(self.lines) if x.startswith(begin)]):
@@ -92,7 +92,7 @@ class Watched:
 def test_every_change_is_judged_and_ctrl_c_ends_it(project):
     watched = Watched(project)
     watched.wait_for("matmul: pass: ", "watching 5 files; Ctrl-C ends it")
-    # what is imported belongs to it, and a mistake while one types ends nothing
+    # imported files are watched too, and a temporary syntax error does not end the command
     watched.write("package/helper.py", HELPER.format("raise KeyError"))
     watched.wait_for("package/helper.py changed", "gemmproof check: gemmproof itself", "watching 5")
     watched.write("package/helper.py", "def help_out(:\n")
@@ -102,7 +102,7 @@ def test_every_change_is_judged_and_ctrl_c_ends_it(project):
     watched.write("package/new.py", HELPER.format("pass"))
     os.replace(project / "package/new.py", project / "package/helper.py")
     watched.wait_for("package/helper.py changed", "matmul: pass: ", "watching 5 files")
-    # what it does not import is none of it
+    # files that it does not import are not watched
     watched.write("unrelated.py", "number = 2\n")
     watched.write("my_kernels.py", KERNELS.replace("elsewhere", "unrelated"))
     watched.wait_for("my_kernels.py changed", "matmul: pass: ", "watching 5 files")
@@ -128,10 +128,10 @@ def test_a_change_ends_the_judgement_that_it_makes_stale(project):
     time.sleep(0.5)
     watched.write("package/helper.py", HELPER.format("pass"))
     watched.wait_for("package/helper.py changed")
-    assert not (project / "report.json").exists()  # of what is no more nothing is said
+    assert not (project / "report.json").exists()  # removed kernels are not reported
     watched.wait_for("matmul: pass: ", "watching 5 files")
     assert (project / "report.json").exists()
-    # and Ctrl-C ends one that is under way
+    # and Ctrl-C ends a check in progress
     watched.write("package/helper.py", HELPER.format(WAITS))
     watched.wait_for("package/helper.py changed")
     time.sleep(0.5)
@@ -142,7 +142,7 @@ def test_a_change_ends_the_judgement_that_it_makes_stale(project):
 
 @pytest.mark.lane("full")
 def test_a_sign_off_judges_all_kernels_again(project):
-    """Where one changes, or what is registered; what is half judged is not told."""
+    """A kernel or the registration changes; half judged kernels are not reported."""
     watching = "watching 6 files; Ctrl-C ends it"
     (project / "conftest.py").write_text(CONFTEST.format(BOTH))
     watched = Watched(project, "--time-limit", "600", "--json", "signed.json", command=SIGNOFF)

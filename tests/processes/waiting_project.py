@@ -1,4 +1,4 @@
-"""A project of a kernel that holds, one that has a finding, and two that wait until they may go."""
+"""A project of a kernel that holds, one with a finding, and two that wait until released."""
 
 KERNELS = """
 import os, subprocess, time
@@ -28,7 +28,7 @@ def pytest_gemm_kernels():
 
 
 def write_project(folder, spawns=False):
-    """Its files; where it `spawns`, kernels that wait start a process of their own besides."""
+    """Write its files; if it `spawns`, waiting kernels also start a process each."""
     (folder / "my_kernels.py").write_text(KERNELS)
     (folder / "conftest.py").write_text(CONFTEST)
     if spawns:

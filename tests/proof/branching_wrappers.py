@@ -34,7 +34,7 @@ def by_both_strides(a, b):
 
 
 def to_the_same_end(a, b):
-    """Two sides of a guard that launch the same."""
+    """Launch the same on both sides of a guard."""
     decide_nothing(a, b)
     return plain(a, b)
 
@@ -76,7 +76,7 @@ def rows_beyond_the_largest_case(a, b):
 
 @triton.jit
 def unmasked_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr):
-    """Right where 16 divides all sizes."""
+    """Compute without masks: right if 16 divides all sizes."""
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     up = tl.cdiv(K, BLOCK) * BLOCK
@@ -86,7 +86,7 @@ def unmasked_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexp
 
 
 def unmasked_where_misaligned(a, b):
-    """No dense operand begins between multiples of 16 bytes."""
+    """Launch without masks if a is misaligned; dense operands begin at multiples of 16 bytes."""
     if a.data_ptr() % 16 != 0:
         return launch(unmasked_kernel, a, b)
     return plain(a, b)

@@ -1,4 +1,4 @@
-"""Engines that only call the kernel, after a proof that does harm to its process."""
+"""Engines that only call the kernel, after a proof that harms its process."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from fake_engine import check
 
 
 def _end(harm):
-    """An engine that only calls the kernel, after a proof that does harm to its process."""
+    """Return an engine that only calls the kernel, after a proof that harms its process."""
 
     def judge(kernel, *, listener, proof=False, proof_seconds=0.2, **options):
         if proof:
@@ -29,7 +29,7 @@ def _fill(advance):
 def _hang(advance):
     while True:
         time.sleep(0.05)
-        advance()  # that it advances gives it no more time
+        advance()  # advancing gives it no more time
 
 
 hangs = _end(_hang)

@@ -27,7 +27,7 @@ def limited_kernel(
         b = tl.load(b_ptrs, mask=b_mask, other=0.0)
         acc = tl.dot(a, b, acc)
     mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
-    if DOUBLED:  # the intermediate wraps at half of what the offset does
+    if DOUBLED:  # the intermediate wraps at half the size at which the offset does
         row = offs_m * 2 * stride_cm // 2
     elif ROWS:
         row = offs_m * stride_cm

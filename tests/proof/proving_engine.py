@@ -1,4 +1,4 @@
-"""The engine with provers that say what a test wants, or that end their process."""
+"""The engine with provers that return what a test specifies, or that end their process."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Limits that a solver decides: where exactly offsets wrap, and what sizes must be multiples of."""
+"""Limits decided by a solver: the exact sizes at which offsets wrap, and divisors of sizes."""
 
 import gc
 import shutil
@@ -85,7 +85,7 @@ def test_nothing_is_said_of_offsets_that_never_wrap():
 
 @pytest.mark.parametrize("guess", [lambda top: top - 1, lambda top: top + top], ids=["low", "high"])
 def test_a_wrong_guess_is_not_called_exact(guess, monkeypatch):
-    """What holds below must hold of every size: a guess that is too high is no limit."""
+    """A limit must hold for every smaller size: a guess that is too high is no limit."""
     find_top = wraps_module._find_top
 
     def find_another(access, step):
@@ -98,7 +98,7 @@ def test_a_wrong_guess_is_not_called_exact(guess, monkeypatch):
 
 @pytest.mark.lane("full")
 def test_what_a_trip_adds_wraps_by_itself():
-    """On a path that M decides, and only where there is a second trip."""
+    """The path depends on M, and only a second trip wraps."""
     lines = wraps_of(advanced_by_trips, K="16..:16")
     assert "b fits while 16 * N < 2**31, wraps at N=134217728" in lines
     assert "a fits while (M - 1) * K < 2**31, wraps at M=32769 K=65536" in lines
@@ -114,7 +114,7 @@ def test_the_least_divisor_is_what_the_tile_needs():
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("decide", DECIDE)
 def test_garbage_is_collected_once_and_after_a_proof(decide):
-    """Collected in between, it changed the order of sets, and which proof ended in its budget."""
+    """A collection in between changed the order of sets, and which proof ended within its budget."""
     generations = []
 
     def count(phase, facts):
@@ -132,7 +132,7 @@ def test_garbage_is_collected_once_and_after_a_proof(decide):
 
 
 def count_work(decide):
-    """Return how much of each kind of work it takes."""
+    """Return the amount of each kind of work that it takes."""
     before = {name: getattr(METER, name) for name in METER.__slots__}
     decide()
     return {name: getattr(METER, name) - n for name, n in before.items()}
@@ -141,8 +141,8 @@ def count_work(decide):
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("decide", [lambda: prove(GROUPS), DECIDE[1]])
 def test_the_same_work_is_done_again(decide):
-    """Where a budget ends depends neither on what was proved before nor on what was freed."""
-    decide()  # a kernel is translated once
+    """A budget's end depends neither on earlier proofs nor on freed memory."""
+    decide()  # the kernel is translated only once
     spent, symbols = [], []
     thresholds = gc.get_threshold()
     try:
@@ -158,7 +158,7 @@ def test_the_same_work_is_done_again(decide):
 
 @pytest.mark.lane("full")
 def test_the_work_does_not_depend_on_where_a_file_lies(tmp_path, monkeypatch):
-    """A kernel costs what its TTIR is long, which has the paths of files."""
+    """The cost of a kernel is the length of its TTIR, which contains paths of files."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     spent = []
     for folder in (tmp_path / "a", tmp_path / ("long" * 40)):

@@ -1,4 +1,4 @@
-"""A proof may end its process: the check gives its verdict all the same, and says what is open."""
+"""A proof may end its process: the check still gives its verdict, and reports what is open."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A proof beside the search: what it says is shown, what it asks is tried, neither is hidden."""
+"""A proof in addition to the search: its results are shown, and the cases that it asks for tried."""
 
 import json
 from dataclasses import replace
@@ -28,7 +28,7 @@ def refuted(case=AT, name=BOUNDS, why="load of a, row < M is lacking"):
 
 
 def judged_with(*verdicts, run=None, cases=(), **options):
-    """A report and its events, where a prover says so."""
+    """Return a report and its events, if a prover returns these verdicts."""
     proofs = Proofs(verdicts, tuple(cases))
     return check_with(run or fake_run(), _prove=lambda *asked: proofs, **options)
 
@@ -38,7 +38,7 @@ def result_of(report, name=BOUNDS):
 
 
 def strays_at(*shapes, axis="K", kind=stray_load):
-    """A runner that finds a stray load wherever a has one of some shapes."""
+    """Return a runner with an out-of-bounds load for each a of these shapes."""
     return fake_run(lambda a, b, config: [kind()] if tuple(a.shape) in shapes else [])
 
 
@@ -124,7 +124,7 @@ def test_a_refutation_without_an_admitted_case_decides_nothing(case, why):
 
 
 def without_room_for(is_too_large):
-    """A runner that lacks memory for operands a of some shapes."""
+    """Return a runner that lacks memory for operands a of some shapes."""
 
     def run(function, *tensors, **options):
         if is_too_large(tuple(tensors[0].shape)):
@@ -140,7 +140,7 @@ def test_a_refutation_whose_case_is_too_much_to_run_decides_nothing_and_costs_no
     assert (report.verdict, report.note) == ("pass", None)
     assert result_of(report).proof.why == f"its case could not be run: {AT}"
     assert len(cases_in(events, "draw")) == 6
-    # the search goes on after any number of them
+    # the search continues after any number of them
     names = (BOUNDS, memory_use.FIT, memory_use.HINTS, memory_use.LANES)
     asked = [refuted(Case(1001 + i, 2, 1), name) for i, name in enumerate(names)]
     run = without_room_for(lambda shape: shape[0] > 1000)
@@ -172,7 +172,7 @@ def test_what_is_suspected_in_vain_stays_as_it_was_and_is_no_error():
     report, _ = judged_with(suspected(), max_examples=5)
     assert (report.verdict, report.note) == ("pass", None)
     assert result_of(report).proof == ProofResult("not decided", why="no time", cut="time")
-    # where the contract has no such case it is not run
+    # a case that the contract excludes is not run
     report, _ = judged_with(suspected(replace(AT, dtype="bf16")), max_examples=5)
     assert (report.verdict, result_of(report).examples) == ("pass", 5)
 
@@ -275,7 +275,7 @@ def test_a_property_with_other_fields_is_refused(change, message):
         Report.from_dict(data)
 
 
-# -- a proof as people see it ----------------------------------------------------------------------
+# -- the proof in the printed report ---------------------------------------------------------------
 def report_of(*results, **changes):
     return Report(SCHEMA, "f.py:matmul", "pass", results, (), 1.0, {}, **changes)
 

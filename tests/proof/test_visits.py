@@ -1,4 +1,4 @@
-"""A case for each side of every guard and branch; what no case visits is named."""
+"""A case for each side of every guard and branch; paths that no case visits are named."""
 
 import branching_wrappers as wrappers
 import misleading_hints
@@ -35,7 +35,7 @@ def visit(wrapper, contract=None):
 
 
 def take(decide, cases):
-    """What a wrapper decides in these cases."""
+    """Return the decisions of a wrapper in these cases."""
     tensors = (tensors_of(case) for case in cases)
     return {decide(x["a"], x["b"]) for x in tensors}
 
@@ -89,7 +89,7 @@ def test_a_check_tries_the_cases_and_names_the_paths_that_it_did_not():
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(("layouts", "verdict"), [("contiguous", "pass"), (MISALIGNED, "fail")])
 def test_a_refutation_is_of_a_case_that_takes_the_path(layouts, verdict):
-    """Of sizes alone it would be a case of another path, at which nothing is wrong."""
+    """Chosen by sizes alone, the case would take another path, which has no fault."""
     under_test = kernel(wrappers.unmasked_where_misaligned, Contract(layouts=layouts, M="5..:16"))
     report = check(under_test, max_examples=12, proof=True)
     assert (report.verdict, report.note) == (verdict, None)
@@ -97,7 +97,7 @@ def test_a_refutation_is_of_a_case_that_takes_the_path(layouts, verdict):
     assert proof.status == {"pass": "not decided", "fail": "refuted"}[verdict]
 
 
-# -- a proof that time ran out for says so by a word of its own ------------------------------------
+# -- a proof that ran out of time is marked as such ------------------------------------------------
 GUARDED = wrappers.rows_beyond_the_largest_case
 
 
@@ -134,15 +134,15 @@ def test_what_rests_on_what_is_cut_short_is_so_too():
     assert proofs[memory_use.BOUNDS].why == f"it rests on {memory_use.FIT}"
     book = ProofLedger(KernelUnderTest("mine", plain), BranchCoverage(0.0))
     book.leave_open(memory_use.FIT, "a sum")
-    book.leave_open(memory_use.FIT, "no time either", late=True)  # the first reason is the one told
+    book.leave_open(memory_use.FIT, "no time either", late=True)  # the first reason is reported
     book.leave_open(memory_use.ONCE, "no time", late=True)
     proofs = {name: _conclude(book, name, "every M") for name in ABOUT}
     assert [name for name, proof in proofs.items() if proof.cut] == [memory_use.ONCE]
 
 
-# -- a hint is proved where it holds in all lanes that reach memory or a result --------------------
+# -- a hint is proved if it holds in all lanes that reach memory or a result -----------------------
 HELD = ["carried", "clamped", "wrapped"]
-# with sizes at which the simulator shows it. It does not where a mask is computed from such a lane
+# with sizes at which the simulator shows it; a mask computed from such a lane hides it
 NOT_HELD = {
     "rotated": (2, 1, 1),
     "carried_but_not_held": (1, 1, 17),
@@ -176,7 +176,7 @@ def test_a_false_hint_is_not_proved(name, monkeypatch):
 
 
 def test_a_lane_of_a_false_hint_that_another_launch_reads_is_not_proved(monkeypatch):
-    """To the simulator it is one that is undefined."""
+    """The simulator reports the lane as undefined."""
     monkeypatch.setattr(prove_module, "seek", lambda *given: {})
     kernel = make("wider_before_a_copy")
     proofs = prove(kernel, seconds=4.0)

@@ -1,4 +1,4 @@
-"""Recipes of docs/examples/ci, read and run as the systems that they are for do."""
+"""Recipes of docs/examples/ci, read and run as their CI systems do."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 ROOT = Path(__file__).parents[3]
 RECIPES = ROOT / "docs" / "examples" / "ci"
 SHIMS = {
-    "pip": '#!/bin/sh\necho "$@" >> "$PIP_LOG"\n',  # what it would install is here
+    "pip": '#!/bin/sh\necho "$@" >> "$PIP_LOG"\n',  # its packages are already installed
     "gemmproof": f'#!/bin/sh\nexec "{sys.executable}" -m gemmproof "$@"\n',
 }
 
 
 def read_yaml(text: str) -> Any:
-    """The data of a recipe: block mappings and lists, `|`, [flow lists] and plain scalars."""
+    """Parse a recipe: block mappings and lists, `|`, [flow lists] and plain scalars."""
     lines = [line for line in text.split("\n") if line.strip() and line.lstrip()[0] != "#"]
     data, rest = _read_block(lines, _indent(lines[0]))
     assert rest == []
@@ -69,7 +69,7 @@ def _read_scalar(text: str) -> Any:
 
 
 class Runner:
-    """A checked out project on a machine of a CI system; `installed` is what pip was asked for."""
+    """A checked-out project on a CI machine; `installed` lists the arguments of pip's calls."""
 
     def __init__(self, project: Path, **env: str) -> None:
         self.project = project
@@ -93,7 +93,7 @@ class Runner:
         return self._log.read_text().splitlines()
 
     def run(self, command: str, **env: str) -> tuple[int, str]:
-        """The exit code and the log of commands, as a step of a job has them."""
+        """Run commands as a step of a job; return the exit code and the log."""
         done = subprocess.run(
             ["bash", "-e", "-c", command],
             cwd=self.project,
@@ -106,7 +106,7 @@ class Runner:
         return done.returncode, done.stdout
 
     def run_github(self, job: dict[str, Any], env: dict[str, str]) -> tuple[int, str, list[str]]:
-        """The exit code of a job's last step that failed, its log, and the files it uploads."""
+        """Run a job; return the exit code of its last failed step, its log and its uploads."""
         code, log, uploaded = 0, "", []
         for step in job["steps"]:
             condition = step.get("if", "")

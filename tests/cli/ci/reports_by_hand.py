@@ -1,4 +1,4 @@
-"""Reports on kernels that nobody ran, with findings in files that are there."""
+"""Handwritten reports on kernels that were not run, with findings in files that exist."""
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
@@ -12,7 +12,7 @@ CASE = Case(33, 1, 1, "fp16")
 
 
 def finding(line=None, file="my_kernels.py", property="stays_in_bounds", **more):
-    """A finding of that line."""
+    """Return a finding at this line."""
     where = None if line is None else f"{file.rpartition('/')[2]}:{line}"
     given = {
         "case": CASE,
@@ -25,7 +25,7 @@ def finding(line=None, file="my_kernels.py", property="stays_in_bounds", **more)
 
 
 def report(*findings, target="my_kernels.py:matmul", verdict=None, note=None):
-    """A report of these findings, or of what a verdict without any says."""
+    """Return a report of these findings, or of a verdict without findings."""
     verdict = verdict or ("fail" if findings else "pass")
     failed = {item.property for item in findings}
     results = tuple(
@@ -36,5 +36,5 @@ def report(*findings, target="my_kernels.py:matmul", verdict=None, note=None):
 
 
 def reproduce(reports):
-    """A command for each of them."""
+    """Return a command for each report."""
     return {r.target: lambda case, name=r.target: f"gemmproof check {name!r}" for r in reports}

@@ -1,4 +1,4 @@
-"""What a contract expects to fail turns no verdict red; where it holds after all, that does."""
+"""A failure that a contract expects does not fail the verdict; a property that then holds does."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ EXPECTS = Contract(expected={BOUNDS: WHY})
 
 
 def strays(contract=EXPECTS, launch=right, **options):
-    """The report on a kernel that always reads past K."""
+    """Return the report on a kernel that always reads past K."""
     run = fake_run(lambda a, b, config: [stray_load()])
     return check_with(run, launch, contract, **options)[0]
 
@@ -82,7 +82,7 @@ def test_a_failure_that_is_expected_changes_no_verdict():
     assert {f.property for f in report.expected} == {BOUNDS}
     result = next(p for p in report.properties if p.name == BOUNDS)
     assert (result.status, result.reason) == ("expected", WHY)
-    # it takes no cases from the search for others
+    # it takes no cases from the search for other failures
     assert result.examples == 20
     assert Report.from_json(report.to_json()) == report
     texts = [text for text, _ in lines(report, str)]
@@ -116,7 +116,7 @@ def test_what_holds_after_all_is_a_finding():
     ],
 )
 def test_few_cases_show_no_pass(options, judged):
-    """A failure that is rare may not be among them; it is said in how many it was not."""
+    """A rare failure may not occur among few cases; the report gives the number of cases judged."""
     report = check_with(fake_run(), contract=EXPECTS, **options)[0]
     assert (report.verdict, report.findings) == ("pass", ())
     texts = [text for text, _ in lines(report, str)]
@@ -125,7 +125,7 @@ def test_few_cases_show_no_pass(options, judged):
 
 
 def judged(verdict, status, name=BOUNDS, hides=False, others=()):
-    """What becomes of a report in which the property expected to fail has that status."""
+    """Return the verdict on a report in which the property expected to fail has this status."""
     before = report(verdict=verdict)
     first, *rest = before.properties
     hidden = (finding(3, property="no_races"),) if hides else ()
@@ -141,7 +141,7 @@ def test_only_what_ran_to_its_end_passes_unexpectedly():
     assert judged("pass", "expected") == "pass"
     for verdict in ("incomplete", "error", "fail"):
         assert judged(verdict, "pass") == verdict
-    # what other failures hide was not compared in every case
+    # a property that other failures hide was not compared in every case
     assert judged("pass", "pass", "symmetries") == "fail"
     assert judged("pass", "pass", "symmetries", hides=True) == "pass"
     assert judged("pass", "pass", hides=True) == "fail"
@@ -150,7 +150,7 @@ def test_only_what_ran_to_its_end_passes_unexpectedly():
 
 
 def test_what_fails_as_expected_is_not_launched():
-    """It could damage the device's memory; what was asked for is not done."""
+    """It could damage the device's memory, so the requested launch does not take place."""
     before = replace(report(), expected=(finding(3),))
     after = launch_cases(None, before, [], SimpleNamespace(name="H200"), None)
     assert after.verdict == "incomplete"
@@ -190,7 +190,7 @@ def test_a_crash_that_is_expected_leaves_the_rest_unjudged(project, capsys):
 
 
 def test_no_smaller_crash_is_sought_where_one_is_expected(monkeypatch):
-    """What is found besides is no crash, and stays what it is."""
+    """The other finding is no crash, and stays unchanged."""
     worker = WorkerExit(end="crash", how="a process that died of SIGSEGV")
     other = finding(3, property="within_bound", case=Case(9, 9, 9, "fp16"))
     claims = [[name, "claim", "simulator"] for name in ("runs_to_completion", "within_bound")]

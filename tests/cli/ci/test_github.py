@@ -1,4 +1,4 @@
-"""Within a job of GitHub's: annotations of lines, and a page below the job."""
+"""In a GitHub job: annotations of lines, and the job's summary page."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def annotate(*reports):
 
 
 def read(line):
-    """The name, properties and message of a workflow command, as GitHub's runner reads them."""
+    """Return the name, properties and message of a workflow command, as GitHub's runner does."""
     name, fields, message = ANNOTATION.fullmatch(line).groups()
     for code, c in (("%0A", "\n"), ("%0D", "\r"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
         message = message if c in ":," else message.replace(code, c)
@@ -55,12 +55,12 @@ def test_whatever_is_written_it_is_one_command(odd):
     escaped = odd.replace("\n", r"\n").replace("\r", r"\r").replace("\x1b", r"\x1b")
     escaped = escaped.replace("\udcff", r"\udcff")
     assert fields == {"file": escaped, "title": escaped}
-    # lines of a message stay lines
+    # the lines of a message are kept
     assert message.splitlines()[-1] == "second"
 
 
 def test_the_gravest_come_first_and_the_rest_are_counted():
-    """A cause of each kernel, then the other causes, then what is not known."""
+    """One cause of each kernel, then the other causes, then the verdicts that are open."""
     first = report(*(finding(n) for n in range(1, 8)), finding(9, cause="stays_in_bounds"))
     second = report(finding(21), finding(22), target="other.py:bmm")
     broken = report(verdict="error", note="gone", target="third.py:f")
@@ -162,7 +162,7 @@ def test_nothing_that_a_kernel_is_called_is_markdown(tmp_path, monkeypatch):
     assert not set("`<*[") & set(outside)
 
 
-# -- what a baseline has against a run is told in every form that CI reads -------------------------
+# -- a baseline's objections to a run are in every form that CI reads ------------------------------
 CONFTEST = """
 from gemmproof import Contract, KernelUnderTest
 from my_kernels import matmul, star
@@ -207,7 +207,7 @@ def test_a_refused_kernel_reaches_junit_sarif_annotations_and_the_summary(
     summary = Path("summary.md").read_text()
     assert "- **refused**: against the baseline" in summary
     assert main([*asked, "--accept", "kernel", "--accept", "promise"]) == EXIT["pass"]
-    assert "::error" not in capsys.readouterr().out  # what was accepted is none
+    assert "::error" not in capsys.readouterr().out  # an accepted change is no error
     assert "baseline" not in Path("r.xml").read_text()
 
 

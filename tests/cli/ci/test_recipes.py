@@ -1,4 +1,4 @@
-"""The recipes for CI do what the page says: they are run here, on a right and a wrong kernel."""
+"""The recipes for CI work as documented: they are run here, on a right and a wrong kernel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KERNELS = pytest.mark.parametrize(("name", "code"), [(RIGHT, 0), (WRONG, 1)])
 
 @pytest.fixture
 def check_out(tmp_path):
-    """A function that makes a project with one kernel, as its CI system sees it."""
+    """Return a function that creates a project with one kernel, as its CI system sees it."""
 
     def make(name: str, **env: str) -> Runner:
         project = tmp_path / "project"
@@ -105,7 +105,7 @@ def test_gitlab(check_out):
 @pytest.mark.lane("full")
 @KERNELS
 def test_a_push(check_out, tmp_path, name, code):
-    """By git itself, whose hook it is."""
+    """Run by git itself, as its pre-push hook."""
     runner = check_out(name)
     entry = read("pre-commit.yml")["repos"][0]["hooks"][0]["entry"]
     hook = RECIPES / "pre-push.sh"

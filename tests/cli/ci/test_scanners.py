@@ -1,4 +1,4 @@
-"""SARIF and GitLab's code quality: findings with a line are in it, all others are counted."""
+"""SARIF and GitLab code quality: findings with a line are listed, all others are counted."""
 
 import json
 import os
@@ -17,7 +17,7 @@ SOURCE = "x = 1\n\n    a = load(a_ptr)\n    b = load(b_ptr)\n    a = load(a_ptr)
 
 @pytest.fixture(autouse=True)
 def repository(tmp_path, monkeypatch):
-    """A repository, and the current folder below its root."""
+    """Create a repository, with the current folder below its root."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "deep").mkdir()
     monkeypatch.chdir(tmp_path / "deep")
@@ -117,7 +117,7 @@ def test_a_file_s_name_may_be_anything(repository):
     text = json.dumps([result, make_issues(place(judged))])
     text.encode()
     assert json.loads(text)[1][0]["location"]["path"] == r"deep/k\udcff\n %:.py"
-    assert "\\udcff" not in text.replace("\\\\udcff", "")  # half a pair is no JSON for most
+    assert "\\udcff" not in text.replace("\\\\udcff", "")  # most refuse lone surrogates
 
 
 @pytest.mark.parametrize("name", ["GITHUB_WORKSPACE", "CI_PROJECT_DIR"])

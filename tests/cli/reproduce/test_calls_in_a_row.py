@@ -1,4 +1,4 @@
-"""What takes several calls to go wrong: the written test makes them, and compares results."""
+"""Bugs that need several calls: the written test makes these calls and compares the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gemmproof.reproduce.write import write_test
 from gemmproof.target import Calling, load_file
 
 ORDER, AGAIN = {"compare": "order"}, {"calls": 3}
-# the body of a wrapper, whose module keeps `count` and `kept`; its case; what its test says
+# the body of a wrapper, whose module keeps `count` and `kept`; its case; its test's message
 WRAPPERS = {
     "counts": (
         "count[0] += 1\n    return matmul(a, b) + (count[0] > 2)",
@@ -98,7 +98,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(folder):
-    """The bugs; the tests are written of them, and of right wrappers of the same names."""
+    """Return the bugs; write tests for them and for right wrappers of the same names."""
     bugs = {name: state_bug_of(folder, name) for name in WRAPPERS}
     for name, bug in bugs.items():
         body = "c += matmul(a, b)" if name == "updates" else "return matmul(a, b)"
@@ -112,7 +112,7 @@ def found(folder):
 
 @pytest.fixture(scope="module")
 def out(folder, found):
-    """What pytest says of all of them."""
+    """Return pytest's output for all these tests."""
     return run_pytest(folder)[1]
 
 

@@ -1,4 +1,4 @@
-"""Delta debugging: what is left fails, and nothing of it can be left out."""
+"""Delta debugging: the remaining items fail, and none of them can be removed."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ def test_the_least_that_fails_is_left(count, needed):
 def test_none_of_what_is_left_can_be_left_out(count, data):
     most = data.draw(st.integers(1, count))
 
-    def fails(left):  # any so many of them
+    def fails(left):  # any of them, if there are enough
         return len(left) >= most
 
     left = reduce_items(range(count), fails)

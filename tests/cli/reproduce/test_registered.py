@@ -1,4 +1,4 @@
-"""`gemmproof reproduce --kernel`: of what a conftest.py registers; and claims of compiled code."""
+"""`gemmproof reproduce --kernel`: kernels of a conftest.py, and claims on compiled code."""
 
 import shlex
 import sys

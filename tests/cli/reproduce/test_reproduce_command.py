@@ -1,4 +1,4 @@
-"""`gemmproof reproduce`: which case it takes, what it writes, and what it refuses in one line."""
+"""`gemmproof reproduce`: the case it selects, the test it writes, and refusals in one line."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ FEW = ("--max-examples", "40")
 @pytest.fixture(autouse=True)
 def _in_a_project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # other tests of this process may have imported the examples from where they are
+    # other tests in this process may have imported the examples from their own folder
     for name in ("no_k_mask", "right"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "path", [x for x in sys.path if Path(x).name != "examples"])
@@ -60,7 +60,7 @@ def test_a_kept_case_comes_first_and_stdout_has_the_test(capsys):
     Path("wrong.py").write_text(f"{wrong}    return c\n")
     assert main(["check", "wrong.py:matmul", "--no-proof", "--max-examples", "60"]) == 1
     capsys.readouterr()
-    # one case that is drawn does not show it
+    # a single drawn case does not show it
     assert main(["reproduce", "wrong.py:matmul", "--max-examples", "1", "-o", "-"]) == 0
     out, err = capsys.readouterr()
     compile(out, "test_bug.py", "exec")
@@ -126,7 +126,7 @@ def test_what_the_written_test_does_is_told(
 @pytest.mark.triton("interpreter")
 @pytest.mark.lane("full")
 def test_the_page_shows_the_test_of_several_calls(capsys):
-    """What the module keeps of the first try is not there in the second, which gets the same."""
+    """State that the module keeps from the first try is gone in the second; both results agree."""
     page = (ROOT / "docs" / "how-to" / "reproduce-a-bug.md").read_text()
     parts = [rf"<!-- {name} -->\n```python\n(.*?)```" for name in ("wrapper", "several")]
     wrapper, shown = (re.findall(part, page, re.DOTALL)[0] for part in parts)

@@ -49,7 +49,7 @@ def bugs(folder):
 
 @pytest.fixture(scope="module")
 def outcomes(folder, bugs):
-    """What pytest says of all tests, of the wrong kernels and of the right one."""
+    """Return pytest's outcomes of all tests, for the wrong kernels and for the right one."""
     wrong = run_pytest(folder)[1]
     skipped = run_pytest(folder, interpreted=False)
     for change in WRONG:
@@ -136,7 +136,7 @@ def test_a_result_that_the_call_leaves_in_an_operand_is_read_there(tmp_path):
     assert "writable=True" in text
 
 
-HOSTILE = ("place", "a", "got", "abs")  # what a written test itself calls so
+HOSTILE = ("place", "a", "got", "abs")  # names that a written test itself uses
 
 
 @pytest.mark.triton("interpreter")

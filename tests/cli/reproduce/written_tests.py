@@ -1,4 +1,4 @@
-"""Wrong versions of one kernel, the tests that are written of them, and how pytest runs those."""
+"""Wrong versions of one kernel, the tests written for them, and a runner of pytest on these."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ RIGHT = (ROOT / "docs" / "examples" / "right.py").read_text()
 
 @dataclass(frozen=True)
 class Wrong:
-    """A change of the right kernel, a case that shows it, and what its test says."""
+    """A change of the right kernel, a case that shows it, and the message of its test."""
 
     name: str
     before: str
     after: str
     case: str
-    says: str  # under the interpreter; "" where values do not show it
+    says: str  # under the interpreter; "" if values do not show it
 
     @property
     def text(self) -> str:
-        """The wrong kernel."""
+        """Return the source of the wrong kernel."""
         assert self.before in RIGHT, self.name
         return RIGHT.replace(self.before, self.after)
 
 
 def find_first(kernel: KernelUnderTest, case: Case) -> Finding:
-    """What a check of one case finds first."""
+    """Return the first finding of a check of one case."""
     return check(kernel, case=case).findings[0]
 
 
 def state_bug(folder: Path, wrong: Wrong) -> Bug:
-    """The bug of a wrong kernel, which is left in a file."""
+    """Return the bug of a wrong kernel, whose source is written to a file."""
     path = folder / f"{wrong.name}.py"
     path.write_text(wrong.text)
     case = Case.from_json(wrong.case)
@@ -55,7 +55,7 @@ def state_bug(folder: Path, wrong: Wrong) -> Bug:
 
 
 def write(folder: Path, wrong: Wrong, bug: Bug) -> Path:
-    """The test of a bug, beside the kernel's file."""
+    """Write the test of a bug next to the kernel's file."""
     path = folder / f"test_{wrong.name}.py"
     import_path = Place(".", wrong.name, "matmul")
     path.write_text(write_test(bug, import_path, Calling(), "gemmproof check ...", []))
@@ -71,9 +71,9 @@ def require_formatted(folder: Path, *options: str) -> None:
 
 
 def run_pytest(folder: Path, *args: str, interpreted: bool = True) -> tuple[int, str]:
-    """The exit code and the output of pytest in a folder, which knows nothing of gemmproof.
+    """Run pytest without gemmproof in a folder; return the exit code and the output.
 
-    It sees no GPU.
+    No GPU is visible.
     """
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     env |= {"COLUMNS": "300", "CUDA_VISIBLE_DEVICES": ""}

@@ -1,4 +1,4 @@
-"""Reports and sign-offs by hand: of a kernel that holds, but for what a test says."""
+"""Handwritten reports and sign-offs of a kernel that holds, but for the changes of a test."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ WIDE_CLASS = DriftClass(
 )
 NARROW_CLASS = replace(
     WIDE_CLASS, declared="fp16", name="fp16 tensor core F=25 L=16", keeps=10
-)  # as a contract of fp16 sums says
+)  # as in a contract of fp16 sums
 ODD = "<script>alert('1')</script>\n| \"quoted\" `code` [link](x) @all #1 \x1b[2J\udcff"
 
 
 def contract(**terms: Any) -> dict[str, Any]:
-    """A contract as a worker tells it."""
+    """Return a contract as a worker reports it."""
     document = Contract(**terms).to_dict()
     return {name: list(x) if isinstance(x, tuple) else x for name, x in document.items()}
 
 
 def identity(text: str = "1", **terms: Any) -> Identity:
-    """What was judged: a wrapper whose text has this hash, under a contract of these words."""
+    """Return the identity of a wrapper whose text has this hash, under these contract terms."""
     return Identity({"mine:matmul": text, "mine:kernel": "2"}, {}, contract(**terms))
 
 
 def report(name: str = "matmul", **others: Any) -> Report:
-    """The report of a kernel that holds."""
+    """Return the report of a kernel that holds."""
     bits = {"fp16": (Bits('{"M":1}', "aa"), Bits('{"M":2}', "bb"))}
     usual = {
         "verdict": "pass",
@@ -70,12 +70,12 @@ def report(name: str = "matmul", **others: Any) -> Report:
 
 
 def signed(*reports: Report, **others: Any) -> Signoff:
-    """The sign-off of some reports, as it is read back."""
+    """Return the sign-off of some reports, as it is read back."""
     inputs = others.pop("inputs", INPUTS)
     signoff = sign(inputs, reports or (report(),), **others)
     return replace(signoff, hash="sha256:0")
 
 
 def change(label: str, **others: Any) -> tuple[PropertyResult, ...]:
-    """The properties with one of them changed."""
+    """Return the properties with one of them changed."""
     return tuple(replace(p, **others) if p.label == label else p for p in PROPERTIES)

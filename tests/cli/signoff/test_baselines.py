@@ -1,4 +1,4 @@
-"""A baseline is read back only if it is whole, of this schema, and as it was written."""
+"""A baseline is read back only if it is complete, of this schema, and unmodified."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ COMMAND = ["signoff", "--max-examples", "2"]
 
 @pytest.fixture
 def baseline(tmp_path, monkeypatch):
-    """A sign-off of one kernel in base.json, which no process made."""
+    """Write a handwritten sign-off of one kernel to base.json."""
     monkeypatch.chdir(tmp_path)
     document = signed().to_dict({"matmul": lambda case: "line"})
     Path("base.json").write_text(json.dumps(document))
@@ -66,7 +66,7 @@ def test_a_baseline_is_compared_and_may_be_replaced(project, capsys):
 
 @pytest.fixture(name="refuse_baseline")
 def refuse_baseline_in_one_line(baseline, capsys):
-    """Return what the command says of a baseline or an option that it does not take."""
+    """Return a function that gives the command's refusal of a baseline or an option."""
     return lambda *args: refuse([*COMMAND, "--baseline", "base.json", *args], capsys)
 
 
@@ -103,7 +103,7 @@ BROKEN = {
     f'{{"schema": {SIGNOFF_SCHEMA}, "kernels": []}}': "it has no hash",
     json.dumps(seal({"schema": SIGNOFF_SCHEMA, "kernels": [{}]})): "not as it is written: KeyError",
     "[" * 100_000: "nested too deep",
-    # deeper than Python's functions call each other, which of them meets it differs by version
+    # deeper than Python's recursion limit; which function reaches it differs by version
     f'{{"schema": {SIGNOFF_SCHEMA}, "kernels": [], "hash": "",'
     f' "x": {"[" * 2000 + "]" * 2000}}}': "nested",
 }
@@ -163,7 +163,7 @@ def test_a_benchmark_counts_only_of_the_same_source(refuse_baseline):
     benchmark, why = read_bench("bench.json").find("matmul", identity())
     assert (benchmark.ratios, why) == ((Ratios("fp16", "torch", 1, 1.1, 1.1, 1.1),), "")
     assert signed(timed=read_bench("bench.json")).kernels[0].benchmark == benchmark
-    timed("2")  # what was timed may be called by what is registered
+    timed("2")  # the timed function may be called by the registered one
     assert read_bench("bench.json").find("matmul", identity())[1] == ""
     for reason, sources, name in (
         ("bench.json is of another source", ("1", "3"), "matmul"),
@@ -186,7 +186,7 @@ def test_what_cannot_be_accepted_is_refused(refuse_baseline):
     assert "argument --accept: " in refuse_baseline("--accept", "finding")
 
 
-# -- a mutation score stands only where what was mutated is what was judged ------------------------
+# -- a mutation score counts only if the mutated source is the judged one --------------------------
 NAME = "mutants.json"
 MANY = 9
 OUTCOMES = ["killed"] * 5 + ["survived", "equivalent", "no difference seen", "invalid"]
@@ -198,7 +198,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def write(source=None, asked=MANY, reached=20, **changes):
-    """The record that mutate leaves, of a kernel named matmul."""
+    """Write the record of mutate for a kernel named matmul."""
     judged = tuple(
         Judgement({"operator": "a mask", "key": str(i)}, x) for i, x in enumerate(OUTCOMES)
     )
@@ -272,7 +272,7 @@ def test_a_score_that_the_baseline_had_is_not_lost_in_silence(given, why):
     assert [change.text for change in signoff.reasons] == [lost]
     accepted = signed(baseline=before, mutated=now, accepted=("mutation:matmul",))
     assert (accepted.verdict, accepted.code) == ("signed off", "pass")
-    # where the baseline had none there is none to lose
+    # a baseline without a score has none to lose
     assert signed(baseline=signed(), mutated=now).changes == ()
     wrong = signed(report(verdict="error", note="tl.what"), baseline=before, mutated=now)
     assert [change.text for change in wrong.reasons] == ["tl.what"]

@@ -1,4 +1,4 @@
-"""What a sign-off says beside its baseline, and which of it speaks against signing."""
+"""Changes of a sign-off against its baseline, and which of them prevent signing."""
 
 from dataclasses import replace
 

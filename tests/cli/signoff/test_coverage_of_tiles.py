@@ -1,4 +1,4 @@
-"""Which residues the cases had beside the tiles, and the bits that a sign-off keeps."""
+"""Residues of the cases modulo the tiles, and the bits that a sign-off keeps."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""`signoff --drift`: what sums are kept in, format by format, and why that is not known."""
+"""`signoff --drift`: the precision of sums for each format, or the reason that it is unknown."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""The page and the comment: everything of a user's is shown as text, and nothing is fetched."""
+"""The page and the comment: all user input is shown as text, and nothing is fetched."""
 
 import re
 import tomllib
@@ -22,7 +22,7 @@ VOID = {"meta", "rect", "br"}
 
 
 def odd_signoff():
-    """One whose every text of a user's is as odd as can be."""
+    """Return a sign-off in which every user text is as odd as possible."""
     wrong = replace(FINDING, message=ODD)
     proof = ProofResult("not decided", why=ODD)
     odd = report(
@@ -46,7 +46,7 @@ def page(signoff):
 
 
 class Reader(HTMLParser):
-    """Raises where tags do not match; keeps the text, the tags and the attributes."""
+    """A parser that raises if tags do not match; keeps the text, the tags and the attributes."""
 
     def __init__(self, text):
         super().__init__()
@@ -76,7 +76,7 @@ def test_the_page_shows_what_users_write_as_text():
     assert read.text.count(clean(ODD)) > 10
     assert "script" not in read.tags
     assert "\x1b" not in read.text
-    page(odd_signoff()).encode()  # half a pair of surrogates is no text
+    page(odd_signoff()).encode()  # a lone surrogate cannot be encoded
 
 
 def test_what_holds_after_all_has_no_command_and_its_contract_is_in_words():

@@ -1,4 +1,4 @@
-"""The hash of a source: what a wrapper can reach changes it, and nothing else does."""
+"""The hash of a source: it changes with all that a wrapper can reach, and with nothing else."""
 
 import functools
 import sys
@@ -94,14 +94,14 @@ def unasked(a):
 
 
 def list_loaded():
-    """The modules of FILES that are loaded."""
+    """Return the modules of FILES that are loaded."""
     names = {name.removesuffix(".py").partition("/")[0] for name in FILES}
     return [name for name in sys.modules if name.partition(".")[0] in names]
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """Writes the files, with one text changed, and gives the digest of one of its functions."""
+    """Return a function that writes the files, with one text changed, and digests a function."""
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
     def find(function="wrapper", file="", old="", new=""):
@@ -192,7 +192,7 @@ def test_a_file_that_was_written_after_its_import_is_not_what_runs(project):
 
 
 class Odd:
-    """What raises when it is looked at."""
+    """An object that raises when it is inspected."""
 
     def __call__(self, a, b):
         raise AssertionError

@@ -1,4 +1,4 @@
-"""Names of kernels and files with control characters, or of bytes that are no text."""
+"""Names of kernels and files with control characters, or with bytes that are no text."""
 
 import os
 import subprocess
@@ -23,13 +23,13 @@ def pytest_gemm_kernels():
 
 
 def require_tame(text):
-    """Nothing but ends of lines, and what a person can see."""
+    """Return whether a text has only line ends and printable characters."""
     assert {unicodedata.category(c)[0] for c in text.replace("\n", "")} <= set("LNPSZM")
     assert not any(unicodedata.category(c) in ("Zl", "Zp") for c in text)
 
 
 def paste(line):
-    """The words that bash makes of a line."""
+    """Return the arguments into which bash splits a line."""
     command = ["bash", "-c", f"printf '%s\\0' {line}"]
     output = subprocess.run(command, capture_output=True, check=True).stdout
     return [os.fsdecode(word) for word in output.split(b"\0")[:-1]]

@@ -1,4 +1,4 @@
-"""Failing cases are kept, and tried first the next time; nothing else follows from them."""
+"""Failing cases are saved, and tried first the next time; they have no other effect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.target import load_file
 
-# wrong where no smallest case and no probe shows it
+# wrong at sizes that no smallest case and no probe has
 WRONG = """
 import right
 
@@ -57,7 +57,7 @@ def test_a_failing_case_is_tried_first_and_dropped_when_it_holds(capsys):
     assert [case["M"] for case in document["cases"]] == [34]
     assert Path(".gemmproof/.gitignore").read_text().endswith("*\n")
     capsys.readouterr()
-    assert judge("1") == 1  # nothing that is drawn shows it
+    assert judge("1") == 1  # no drawn case shows it
     assert "(1 case, " in (out := capsys.readouterr().out)
     assert "; 1 kept case tried first" in out
     assert stored() == [document]
@@ -150,7 +150,7 @@ for M in range(1, 6):
 
 @pytest.mark.lane("full")
 def test_a_project_that_cannot_be_written_is_one_line(capsys):
-    Path(".gemmproof").touch()  # a folder for root as well, who may write everywhere
+    Path(".gemmproof").touch()  # a file: it fails for root too, who may write everywhere
     assert judge("60") == 1
     message = "File exists: no failing case is kept for the next time"
     assert capsys.readouterr().err == f"gemmproof: {Path.cwd()}/.gemmproof: {message}\n"

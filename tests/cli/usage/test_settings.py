@@ -1,4 +1,4 @@
-"""[tool.gemmproof] gives the options that nobody typed."""
+"""[tool.gemmproof] sets the options that are not on the command line."""
 
 import json
 import subprocess
@@ -96,7 +96,7 @@ def test_the_plugin_takes_them_last_and_looks_for_them_once(args, examples):
     assert f"{examples} examples, looked 1 times\n" in done.stdout, done.stdout + done.stderr
 
 
-# -- formats as other projects spell them, and slips of the keyboard -------------------------------
+# -- formats as other projects spell them, and typing errors ---------------------------------------
 SPELLINGS = {
     "fp16": ("float16", "torch.float16", "half", "FP16", "f16", "tl.float16"),
     "bf16": ("bfloat16", "torch.bfloat16"),
@@ -138,7 +138,7 @@ def test_a_setting_is_suggested_too():
         list(list_words({"time-limt": 3}, ["--time-limit", "--seed"], [], []))
 
 
-# -- what a conftest.py in a folder of its own imports ---------------------------------------------
+# -- the imports of a conftest.py in a separate folder ---------------------------------------------
 CONFTEST = """
 from gemmproof import Contract, KernelUnderTest
 
@@ -166,7 +166,7 @@ SILENT = {
 
 @pytest.fixture(name="package")
 def package_folder(project):
-    """A package in src/ and a conftest.py in tests/."""
+    """Create a package in src/ and a conftest.py in tests/."""
     for folder in ("src/pkg", "tests"):
         (project / folder).mkdir(parents=True)
     (project / "src/pkg/__init__.py").touch()

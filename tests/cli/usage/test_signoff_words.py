@@ -1,4 +1,4 @@
-"""`gemmproof signoff` takes what was typed as it was meant, or says what is wrong with it."""
+"""`gemmproof signoff` reads arguments as they were meant, or reports what is wrong with them."""
 
 import shlex
 from pathlib import Path

@@ -130,7 +130,7 @@ def test_a_hook_that_returns_nonsense_is_one_line(project, capsys, returned, mes
     assert message in refuse(["signoff"], capsys)
 
 
-# -- configurations that are not there, what is no kernel, and odd errors --------------------------
+# -- missing configurations, objects that are no kernels, and odd errors ---------------------------
 MATMUL = str(Path(kernels.__file__).parent / "matmul.py:matmul")
 CASE = '{{"M":8,"N":8,"K":8,"config":{}}}'
 RAISES = """

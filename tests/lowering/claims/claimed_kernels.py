@@ -1,4 +1,4 @@
-"""Kernels for what a contract promises of compiled code: wrong in one way each, and right ones."""
+"""Kernels for a contract's claims on compiled code: right ones, and some with one fault each."""
 
 import torch
 import triton
@@ -16,7 +16,7 @@ def tile_kernel(
     stride_cp, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
     PARTS: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
-    """HOW: "dot", "sum" without one, "print" besides, "both": half of it in fp32, in full, or
+    """HOW: "dot", "sum" without one, "print" in addition, "both": half of it in full fp32, or
     "rest": that half by a sum of products."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)[:, None].to(tl.int64)
     n = tl.program_id(1) * BN + tl.arange(0, BN)[None, :].to(tl.int64)
@@ -26,7 +26,7 @@ def tile_kernel(
         in_a, in_b = (m < M) & (k[None, :] < K), (k[:, None] < K) & (n < N)
         a = tl.load(a_ptr + m * stride_am + k[None, :] * stride_ak, mask=in_a, other=0.0)
         b = tl.load(b_ptr + k[:, None] * stride_bk + n * stride_bn, mask=in_b, other=0.0)
-        if HOW == "sum":  # a row of a and a column of b: of whole tiles Triton makes a dot
+        if HOW == "sum":  # a row of a and a column of b: Triton turns whole tiles into a dot
             acc += tl.sum(tl.trans(a).to(tl.float32) * b.to(tl.float32))
         elif HOW == "both" or HOW == "rest":
             lower = k[:, None] % 2 == 0
@@ -34,7 +34,7 @@ def tile_kernel(
             rest = tl.where(lower, 0.0, b).to(tl.float32)
             if HOW == "both":
                 acc = multiply(a.to(tl.float32), rest, acc, "ieee")
-            else:  # of which Triton makes a dot that nobody asked for
+            else:  # Triton turns it into a dot that the source does not have
                 acc += tl.sum(a.to(tl.float32)[:, :, None] * rest[None, :, :], 1)
         else:
             acc = multiply(a, b, acc, PRECISION)
@@ -46,7 +46,7 @@ def tile_kernel(
 
 @triton.jit
 def add_kernel(part_ptr, c_ptr, SIZE, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """No dot: what the other launch left is added."""
+    """Add the parts that the other launch stored, without a dot."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     acc = tl.zeros((BLOCK,), dtype=tl.float32)
     for part in range(PARTS):
@@ -71,7 +71,7 @@ def right(a, b):
 
 
 def in_thirds(a, b):
-    """fp32 by three products of tf32."""
+    """Compute fp32 by three products of tf32."""
     return launch(a, b, precision="tf32x3")[0]
 
 
@@ -113,7 +113,7 @@ def summed_by_another_launch(a, b):
 
 
 def printing(a, b):
-    """What it calls to print has a stack, and what it prints lies on its own."""
+    """Print: the called function has a stack, and the printed values are on the kernel's stack."""
     return launch(a, b, how="print")[0]
 
 
@@ -126,7 +126,7 @@ def without_a_dot(a, b):
 
 
 def half_of_it_in_full(a, b):
-    """One line of a helper is a dot on the tensor cores, and another one that is not."""
+    """Call one line of a helper for a dot on the tensor cores, and for one that is not on them."""
     return launch(a, b, how="both")[0]
 
 
@@ -139,7 +139,7 @@ def too_few_registers(a, b):
 
 
 def too_many_warps(a, b):
-    """Those of AMD's server GPUs have 64 threads each."""
+    """Launch too many warps: on AMD's server GPUs they have 64 threads each."""
     return launch(a, b, num_warps=32)[0]
 
 
@@ -181,7 +181,7 @@ def vectors_without_a_dot(a, b):
 
 
 def one_product_without_a_dot(a, b):
-    """Of K = 1 nothing is summed, and of K = 0 there is nothing to multiply."""
+    """Drop the dot if K < 2: K = 1 has no sum, and K = 0 nothing to multiply."""
     return without_a_dot(a, b) if a.shape[1] < 2 else right(a, b)
 
 

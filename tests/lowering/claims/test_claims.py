@@ -1,4 +1,4 @@
-"""Each claim on compiled code has mutants that it alone kills, and right kernels that it passes."""
+"""Each claim on compiled code has mutants that it alone kills, and right kernels that pass it."""
 
 import claimed_kernels as kernels
 import pytest
@@ -20,7 +20,7 @@ from gemmproof.properties.contract import (
 from gemmproof.properties.kernel import KernelUnderTest
 
 ALL = {"tensor_cores": True, "spills": 0, "fits": ("sm_86",)}
-# a single case, so that each launch is compiled once
+# a single case, so each launch is compiled once
 ONE = {"M": 64, "N": 64, "K": 64}
 
 
@@ -30,7 +30,7 @@ def judge(launch, dtype="fp16", examples=2, **terms):
 
 
 def fared(report):
-    """How each claim fared, and on how many launches."""
+    """Return the status of each claim, and its number of launches."""
     return {p.name: (p.status, p.examples) for p in report.properties if p.backend == COMPILER}
 
 
@@ -95,7 +95,7 @@ def test_one_claim_alone_kills_it(launch, terms, name, fault, line, message):
 
 
 def weigh_tile(gpu, dtype, tile, workdir):
-    """What is found of a dot of this tile, compiled alone."""
+    """Return the findings on a dot of this tile, compiled alone."""
     contract = Contract(formats=(dtype,), tensor_cores=True, fits=(gpu,), **ONE)
 
     def tiled(a, b):
@@ -167,7 +167,7 @@ def test_cases_are_near_what_a_contract_admits():
     usual = [(1024,) * 3, (1023,) * 3, (1, 1, 1), (16, 1024, 1024), (128, 256, 64)]
     assert sizes() == usual
     assert sizes(K=multiple_of(48), N=7)[:3] == [(1024, 7, 1008), (1023, 7, 1008), (1, 7, 48)]
-    # 2**26 elements are the most that a case has
+    # a case has at most 2**26 elements
     assert sizes(K=65536) == [(1, 1, 65536), (128, 256, 65536)]
     columns = list(list_cases(Contract(layouts="any"), "fp16"))[-1]
     assert columns.layouts == (("b", "column"),)
@@ -205,7 +205,7 @@ def test_what_is_expected_to_fail_is_told_as_such_and_so_is_what_does_not():
 def test_what_is_not_captured_leaves_the_claims_open():
     contract = Contract(M="2..64", N=64, K=64, tensor_cores=True)
     kernel = KernelUnderTest("refuses", kernels.refuses_two_rows, contract)
-    # no case that is judged has two rows
+    # no judged case has two rows
     report = check(kernel, case=Case(3, 64, 64))
     assert report.verdict == "pass"
     report = check(kernel, max_examples=1)

@@ -38,12 +38,12 @@ def here(monkeypatch):
 
 @pytest.fixture
 def ptxas(tmp_path, monkeypatch):
-    """Puts a script in place of ptxas; "$GPU" is the word for the GPU."""
+    """Return a function that replaces ptxas by a script; "$GPU" is the option for the GPU."""
     return lambda does: replace_ptxas(monkeypatch, tmp_path, does)
 
 
 def run(capsys, args):
-    """The exit code, and what is printed."""
+    """Run the command; return the exit code and the output."""
     code = main(["check", *shlex.split(f"{args} {ONE}")])
     return code, capsys.readouterr().out
 
@@ -73,7 +73,7 @@ def test_a_finding_is_in_every_form_and_its_line_reproduces_it(capsys, tmp_path)
 
 
 def judge(wrapper, limits=None, **terms):
-    """What becomes of the claims alone, each compiled in a worker."""
+    """Return the report on the claims alone, each compiled in a worker."""
     contract = Contract(M=64, N=64, K=64, **terms)
     promised = {"names": list_promised(contract), "expected": {}}
     held = Report(SCHEMA, wrapper, "pass", (), (), 0.0, {})
@@ -108,7 +108,7 @@ def test_a_compiler_that_ends_badly_costs_its_launch_alone(does, limits, message
 
 @pytest.mark.lane("full")
 def test_what_is_compiled_for_a_newer_gpu_first_is_compiled_for_an_older_one_all_the_same():
-    """Triton 3.6 converts fp8 for the second GPU of a process as for the first one."""
+    """Triton 3.6 converts fp8 for the second GPU of a process as it does for the first."""
     report = judge("deep_enough_for_fp8", formats=("fp8e5m2",), fits=("sm_90", "sm_80"))
     assert [f.message for f in report.findings] == []
     assert (report.verdict, report.note) == ("pass", None)
@@ -140,7 +140,7 @@ def test_what_a_tool_says_of_itself_is_no_finding(says, verdict, reason, ptxas):
     contract = Contract(M=64, N=64, K=64, fits=("sm_80",), spills=0)
     report = check(KernelUnderTest("k", kernels.right, contract), case=Case(64, 64, 64))
     assert report.verdict == verdict
-    # of what is not compiled nothing else is known
+    # nothing else is known about a launch that is not compiled
     assert "spills_no_more" in report.note
     assert f"tile_kernel fp16 for sm_80: not compiled: {reason}" in report.note
     messages = [f.message for f in report.findings]
@@ -195,7 +195,7 @@ def test_words_that_are_none_are_one_line(args, message, capsys):
 
 
 def test_words_of_a_project_are_those_of_the_options():
-    """In [tool.gemmproof], where GPUs may be a list; what is typed replaces them."""
+    """In [tool.gemmproof] GPUs may be a list; the command line replaces them."""
     settings = {"fits": ["sm_80", "gfx942,sm_80"], "spills": 0, "tensor-cores": True}
     known = [f"--{name}" for name in settings]
     for typed, fits in (([], ("sm_80", "gfx942")), (["--fits", "sm_90"], ("sm_90",))):

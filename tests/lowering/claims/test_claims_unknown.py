@@ -1,4 +1,4 @@
-"""What a compiled program does not tell leaves a claim open, and is no finding."""
+"""Facts that a compiled program does not reveal leave a claim open, and are no finding."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def fared(report):
 
 
 def change(monkeypatch, **fields):
-    """Has the facts of each launch changed: a function of what stands there, by its name."""
+    """Patch the facts of each launch: `fields` maps a fact's name to a function of its value."""
     tell = guarantees.tell
 
     def changed(launch):
@@ -110,12 +110,12 @@ def test_each_thing_that_a_block_has_too_little_of(fields, message, monkeypatch)
     (finding,) = judge().findings
     assert (finding.property, finding.fault) == (FITS, "too_large")
     assert message in finding.message
-    # of the buffers that there are nothing takes so much
+    # none of the existing buffers takes so much
     assert finding.message.endswith(("1024", "65536", "512", "101376"))
 
 
 def test_what_a_kernel_needs_is_told_at_its_def(monkeypatch):
-    """Below the decorators, of which autotune may have many lines."""
+    """The line is below the decorators: autotune may have many lines."""
     change(monkeypatch, resources=lambda x: replace(x, tensor_memory=1024))
     case = Case(64, 64, 64, config=0)
     for wrapper, line in ((kernels.one_configuration_without_a_dot, 156), (kernels.right, 14)):
@@ -131,7 +131,7 @@ def test_launches_beyond_the_most_are_told_and_leave_it_open(monkeypatch):
     assert (report.verdict, report.findings) == ("incomplete", ())
     assert fared(report) == {SPILLS: "not run", FITS: "not run"}
     assert "fp16 for sm_86: got 1 launch more than 1, compiled with a larger --max" in report.note
-    # what is found among the others is found
+    # findings on the others are kept
     report = judge(kernels.too_few_registers, replace(contract, K="1.."), max_examples=1)
     assert [f.property for f in report.findings] == [SPILLS]
     assert (

@@ -1,4 +1,4 @@
-"""A kernel is interrupted while it is compiled: it counts as not judged, and leaves nothing."""
+"""A kernel that is interrupted while it is compiled counts as not judged, and leaves no files."""
 
 import tempfile
 from dataclasses import asdict
