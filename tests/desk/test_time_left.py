@@ -147,8 +147,8 @@ def test_a_kernel_whose_predictions_are_compiled_is_neither_done_nor_estimated()
         listener({"event": "premise", "launch": "f", "number": 3, "of": 8, "done": False})
         text = "compiling what was predicted: launch 3 of 8, f"
         assert course.tell() == f"signoff: 1 of 3 kernels; {text}"
-        with course.follow("third") as two:
-            two({"event": "start", "examples": 10})
+        with course.follow("third") as third:
+            third({"event": "start", "examples": 10})
             text = "0 of 10 cases and 2 of 8 launches of 2 more"
             assert course.tell() == f"signoff: 1 of 3 kernels; {text}"
             listener({"event": "case", "phase": "limit", "case": "{}", "limit": ["int8", ""]})

@@ -1,4 +1,4 @@
-"""docs/instructions.md agrees with its data, the data with the compiler, and its prose with both."""
+"""docs/instructions.md agrees with its data, the data with the compiler, and its prose too."""
 
 import hashlib
 import re
@@ -23,7 +23,7 @@ def order(row):
 
 
 def draw():
-    """Return cells in a pseudorandom order: the first of each GPU, then any, without large tiles."""
+    """Return small cells in a pseudorandom order: the first of each GPU, then any."""
     small = [row for row in DATA["cells"] if max(row["tile"]) <= 64]
     rows = sorted(small, key=order)
     firsts = {row["gpu"]: row for row in reversed(rows)}

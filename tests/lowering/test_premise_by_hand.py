@@ -64,9 +64,7 @@ PROMOTED = made("wgmma", (64, 64, 32), "e4m3", count=4, from_zero=1)
 FP8 = {"tile": TILE, "promoted": 32, "promoted_k": 128}
 AMPERE_INT8 = made("mma", (16, 8, 32), "s8", "s32", name="mma.m16n8k32.satfinite.s32.s8.s8.s32")
 SPLIT = made("mma", (16, 8, 8), "tf32", count=3 * 2 * 4 * 16)
-BATCHED_SPLIT = made(
-    "mma", (16, 8, 16), "bf16", count=6 * 2 * 4 * 4 * 8
-)  # a warp has two of the four
+BATCHED_SPLIT = made("mma", (16, 8, 16), "bf16", count=6 * 2 * 4 * 4 * 8)  # 2 of 4 per warp
 BY_SIX = {"tile": BATCHED, "precision": "bf16x6"}
 FUSED = DotInstruction("fma.rn.f32", FMA, 4096, accumulator="f32")
 

@@ -37,7 +37,7 @@ def mutated(fate, proved=""):
     return {"event": "mutated", "fate": fate, "why": "M=1", "proved": proved}
 
 
-def said(**of):
+def judged(**of):
     return {"event": "report", "report": report(**of)}
 
 
@@ -48,28 +48,28 @@ PROVED = ProofResult("proved", "every M")
 @pytest.mark.parametrize(
     ("events", "end", "expected"),
     [
-        ([RUNS, said(verdict="fail", findings=(FOUND,))], "done", ("killed", "stays_in_bounds")),
+        ([RUNS, judged(verdict="fail", findings=(FOUND,))], "done", ("killed", "stays_in_bounds")),
         ([RUNS], "crash", ("killed", "runs_to_completion")),
         ([RUNS], "hang", ("killed", "runs_to_completion")),
         ([RUNS], "time", ("not judged", "")),
         ([RUNS], "full", ("not judged", "")),
         ([RUNS], "killed", ("not judged", "")),
         ([RUNS], "slow", ("not judged", "")),
-        ([RUNS, said(verdict="incomplete", note="no time")], "done", ("not judged", "")),
-        ([RUNS, said(verdict="error", note="unknown op")], "done", ("not judged", "")),
+        ([RUNS, judged(verdict="incomplete", note="no time")], "done", ("not judged", "")),
+        ([RUNS, judged(verdict="error", note="unknown op")], "done", ("not judged", "")),
         ([{"event": "error", "message": "x.py:1: NameError"}], "done", ("invalid", "")),
         ([RUNS, {"event": "error", "message": "no"}], "done", ("not judged", "")),
         ([RUNS, mutated("invalid")], "done", ("invalid", "")),
         ([mutated("equivalent")], "done", ("equivalent", "")),
-        ([RUNS, said(), mutated("other bits")], "done", ("survived", "")),
-        ([RUNS, said(), mutated("other accesses")], "done", ("survived", "")),
-        ([RUNS, said(), mutated("same")], "done", ("no difference seen", "")),
-        ([RUNS, said(), mutated("same", "every M")], "done", ("equivalent", "")),
-        ([RUNS, said(), mutated("other accesses", "every M")], "done", ("equivalent", "")),
-        ([RUNS, said(), mutated("other bits", "every M")], "done", ("survived", "")),
+        ([RUNS, judged(), mutated("other bits")], "done", ("survived", "")),
+        ([RUNS, judged(), mutated("other accesses")], "done", ("survived", "")),
+        ([RUNS, judged(), mutated("same")], "done", ("no difference seen", "")),
+        ([RUNS, judged(), mutated("same", "every M")], "done", ("equivalent", "")),
+        ([RUNS, judged(), mutated("other accesses", "every M")], "done", ("equivalent", "")),
+        ([RUNS, judged(), mutated("other bits", "every M")], "done", ("survived", "")),
         # proved for addresses alone, as for a kernel with its own formula
-        ([RUNS, said(proof=PROVED), mutated("same")], "done", ("no difference seen", "")),
-        ([RUNS, said()], "time", ("survived", "")),
+        ([RUNS, judged(proof=PROVED), mutated("same")], "done", ("no difference seen", "")),
+        ([RUNS, judged()], "time", ("survived", "")),
     ],
 )  # fmt: skip
 def test_outcome(events, end, expected):
@@ -86,7 +86,7 @@ def test_outcome(events, end, expected):
     ],
 )
 def test_which_paths_were_the_same(proof, unvisited, reason):
-    event = said(proof=proof)
+    event = judged(proof=proof)
     other = PropertyResult("exact_on_integers", "", "pass", 1, proof=ProofResult("not decided"))
     event["report"]["properties"].append(asdict(other))
     event["report"]["unvisited"] = list(unvisited)

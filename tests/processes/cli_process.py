@@ -19,7 +19,7 @@ COMMAND = (
 
 
 def start(folder, *args, shell='exec "$@"', **options):
-    """Start the command in its own process group and in `folder`, through a shell that may redirect it.
+    """Start the command in its own process group, in `folder`; `shell` may redirect its streams.
 
     Files that it and its workers leave are in the folder's `temporary`.
     """

@@ -24,7 +24,7 @@ def check(project, kernel, *args, **options):
 @pytest.mark.parametrize(("kernel", "code"), [("matmul", 0), ("leaves", 1), ("absent", 2)])
 @pytest.mark.parametrize("stream", first_of_each(["stdout", "stderr"]))
 def test_a_reader_that_left_changes_no_verdict(project, kernel, code, stream):
-    """The reader leaves as `| head -1` does; the pipe is closed before any output, to avoid a race."""
+    """The reader leaves as `| head -1` does; the pipe is closed before any output: no race."""
     read, write = os.pipe()
     os.close(read)
     ended, out, err = check(project, kernel, **{stream: write})

@@ -128,7 +128,7 @@ def test_a_limit_below_what_gemmproof_needs_is_an_error_that_says_how_much(run):
 
 
 def test_a_limit_just_above_what_gemmproof_needs_accuses_nobody(run):
-    """The case adds less memory than was held before it: the limit is too low, not the case large."""
+    """The case adds less memory than was held before it: the limit is too low."""
     _, outcome = run("returns", engine="fake_engine:holding")
     limits = Limits(load=20, memory=outcome.events["case"]["held"] + (64 << 20))
     report, _ = run("holds", limits, engine="fake_engine:holding")

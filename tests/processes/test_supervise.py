@@ -127,9 +127,7 @@ def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):
     assert report.names == {"a": "a", "b": "b"}  # the wrapper's names of its operands
     names = {p.name for p in report.properties}
     assert {"runs_to_completion", "stays_in_bounds", "within_bound"} < names
-    assert (
-        not {"mirror_equals_source", "row_bits_at_any_m"} & names
-    )  # the contract has no such claims
+    assert not {"mirror_equals_source", "row_bits_at_any_m"} & names  # not in the contract
 
 
 REMEDY = 'put what a script runs by itself under `if __name__ == "__main__":`'

@@ -70,7 +70,7 @@ class Watched:
             self.lines.append(line.rstrip("\n"))
 
     def wait_for(self, *starts, seconds=60):
-        """Wait for lines that begin with these texts, in this order; discard the lines before them."""
+        """Wait for lines with these starts, in this order; discard the lines before them."""
         until = time.monotonic() + seconds
         for begin in starts:
             while not (at := [i for i, x in enumerate(self.lines) if x.startswith(begin)]):

@@ -114,7 +114,7 @@ def test_the_least_divisor_is_what_the_tile_needs():
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("decide", DECIDE)
 def test_garbage_is_collected_once_and_after_a_proof(decide):
-    """A collection in between changed the order of sets, and which proof ended within its budget."""
+    """A collection in between changed the order of sets, and the proofs within the budget."""
     generations = []
 
     def count(phase, facts):

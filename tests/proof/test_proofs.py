@@ -1,4 +1,4 @@
-"""A proof in addition to the search: its results are shown, and the cases that it asks for tried."""
+"""A proof in addition to the search: its results are shown, and its cases are tried."""
 
 import json
 from dataclasses import replace
