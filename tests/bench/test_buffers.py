@@ -57,7 +57,7 @@ def test_data_are_uniform_and_the_same_for_a_seed(fmt: str) -> None:
 @pytest.mark.parametrize("fmt", OPERANDS)
 @pytest.mark.parametrize("K", [1, 16, 1000, 8192, 49152])
 def test_no_sum_of_the_integers_is_rounded_in_any_order(fmt: str, K: int) -> None:
-    """The largest sum of magnitudes stays below what the accumulator holds exactly."""
+    """The largest sum of magnitudes stays in the exact range of the accumulator."""
     known = FORMATS[fmt]
     heights, stride = choose_heights(known, FORMATS[OUT.get(fmt, fmt)], K)
     bits = min(FORMATS[name].p for name in (known.sums[0], *known.units))
