@@ -206,8 +206,8 @@ def test_results_are_verified(tmp_path: Path, conftest, tests, option, texts, na
 )
 def test_bad_arguments_fail_in_one_line(tmp_path, arguments, body, message) -> None:
     (tmp_path / "test_it.py").write_text(f"def test_it({arguments}):\n    {body}\n")
-    lacking = ("-p", "no:benchmark") if message == NO_PLUGIN else ()
-    status, out = run(tmp_path, *lacking, "--tb=line")
+    disabled = ("-p", "no:benchmark") if message == NO_PLUGIN else ()
+    status, out = run(tmp_path, *disabled, "--tb=line")
     assert status == 1
     assert message in out
 

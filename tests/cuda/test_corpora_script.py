@@ -77,7 +77,7 @@ def test_parameters_are_options(monkeypatch):
 
 # -- the record of the registered kernels ----------------------------------------------------------
 @pytest.fixture(autouse=True)
-def wanted_as_before(monkeypatch):
+def restored_setting(monkeypatch):
     """Restore the setting that a recording changes for its process."""
     monkeypatch.setattr(DeviceRequest, "device", DeviceRequest.device)
 

@@ -107,7 +107,7 @@ def test_without_a_gpu_one_line_is_told(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("lacking", "note", "expected"),
+    ("missing", "note", "expected"),
     [
         (["equals_prediction"], "24 without predicted bits: a division", True),
         (["equals_prediction"], "equals_prediction not run: its stand-in is wrong", False),
@@ -115,9 +115,9 @@ def test_without_a_gpu_one_line_is_told(monkeypatch, capsys):
         ([], "", False),  # the verdict has another reason
     ],
 )
-def test_only_bits_that_nobody_can_predict_may_be_missing(lacking, note, expected, monkeypatch):
+def test_only_bits_that_nobody_can_predict_may_be_missing(missing, note, expected, monkeypatch):
     held = [SimpleNamespace(name="runs_to_completion", status="pass", backend="cuda", examples=1)]
-    held += [SimpleNamespace(name=x, status="not run", backend="cuda", examples=0) for x in lacking]
+    held += [SimpleNamespace(name=x, status="not run", backend="cuda", examples=0) for x in missing]
     report = SimpleNamespace(verdict="incomplete", properties=held, findings=[], note=note)
 
     def judge(request, limits, listen):

@@ -216,7 +216,7 @@ FLIPPED = CASES[1:2]  # of values that are no integers
 
 
 @pytest.fixture
-def told_wrong(monkeypatch):
+def wrong_model(monkeypatch):
     """Make the choice of models wrong: it takes five products at once."""
     note = dots.note_model
 
@@ -238,7 +238,7 @@ def test_bits_that_differ_are_a_finding_where_the_premises_hold():
 
 
 @pytest.mark.lane("full")
-def test_bits_that_differ_are_none_where_a_premise_does_not_hold(told_wrong):
+def test_bits_that_differ_are_none_where_a_premise_does_not_hold(wrong_model):
     report, _, events = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
     assert report.verdict == "incomplete"
     assert not report.findings
@@ -248,7 +248,7 @@ def test_bits_that_differ_are_none_where_a_premise_does_not_hold(told_wrong):
     assert not any(e["event"] == "finding" for e in events)
 
 
-def test_other_faults_of_the_same_launch_are_told_all_the_same(told_wrong):
+def test_other_faults_of_the_same_launch_are_told_all_the_same(wrong_model):
     report, *_ = launch(kernels.plain, FLIPPED, FakeGpu(differ_in_call_2))
     assert only_root(report).property == "same_bits_on_dirty_outputs"
 
@@ -277,7 +277,7 @@ def test_a_check_that_launches_has_the_premises_of_both():
 
 
 @pytest.mark.lane("full")
-def test_a_check_with_bits_that_differ_says_what_its_premises_are(told_wrong):
+def test_a_check_with_bits_that_differ_says_what_its_premises_are(wrong_model):
     kernel, _ = make_kernel(kernels.plain, CONTRACT)
     report = check(kernel, case=FLIPPED[0], launch=True, device=FakeGpu(flip_each))
     assert (report.verdict, report.findings) == ("incomplete", ())

@@ -82,7 +82,7 @@ def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
             listener({"event": "judged"})
         return Report(SCHEMA, request.name, "pass", (), (), 0.0, {}), None
 
-    def judge_until_told(*args):
+    def judge_until_printed(*args):
         result = judge(*args)
         printed.clear()
         assert printed.wait(60)
@@ -90,7 +90,7 @@ def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
 
     monkeypatch.setattr(shown, "EVERY", 0.1)
     monkeypatch.setattr(shown, "say", tell)
-    monkeypatch.setattr(check, "judge", judge_until_told)
+    monkeypatch.setattr(check, "judge", judge_until_printed)
     contract = Contract(formats=("fp16", "bf16"))
     checks = Checks(Request("check", "matmul"), Limits(), jobs=1)
     assert set(checks.check(contract, "matmul as it is")) == {"fp16", "bf16"}

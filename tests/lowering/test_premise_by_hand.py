@@ -214,15 +214,17 @@ def test_premises_that_the_program_does_not_tell_are_open():
         "the accumulator", "formats", "k of a step", "the order of k", "promotion",
     )  # fmt: skip
     strange = compiled(FEW_ROWS)
-    bare = replace(strange.lowerings[0], layouts=("linear<{}>", "linear<{}>", ""))
-    assert judge(RIGHT["mma"][0], replace(strange, lowerings=(bare,))).open == ("the order of k",)
+    unknown_layouts = replace(strange.lowerings[0], layouts=("linear<{}>", "linear<{}>", ""))
+    assert judge(RIGHT["mma"][0], replace(strange, lowerings=(unknown_layouts,))).open == (
+        "the order of k",
+    )
     wide = compiled(made("mma", (8, 8, 4), "f64", "f64"))  # two neighbours in a thread: not its own
     comparison = judge(predict("sm_90", "fp64"), wide)
     assert (comparison.status, comparison.open) == (AGREED, ("the order of k",))
     # a chain that is interrupted by a register move: the two ways to count disagree
-    torn = compiled(PROMOTED, promoted=32, promoted_k=32)
+    interrupted = compiled(PROMOTED, promoted=32, promoted_k=32)
     never = RIGHT["fp8, never promoted"][0]
-    assert judge([never, replace(never, from_zero=True)], torn).status == AGREED
+    assert judge([never, replace(never, from_zero=True)], interrupted).status == AGREED
 
 
 def test_a_dot_whose_sum_is_zero_at_first_is_one_that_adds_onto_it():
@@ -250,8 +252,8 @@ def test_two_dots_of_a_line_need_an_instruction_each():
     dot = replace(compiled(HOPPER, FEW_ROWS, kinds=2), tiles=(TILE, coarse.tile))
     comparisons = compare(join_predicted([fine, coarse]), [dot])
     assert [x.status for x in comparisons] == [AGREED, AGREED]
-    lacking = replace(compiled(HOPPER, kinds=2), tiles=(TILE, coarse.tile))
-    comparisons = compare(join_predicted([fine, coarse]), [lacking])
+    incomplete = replace(compiled(HOPPER, kinds=2), tiles=(TILE, coarse.tile))
+    comparisons = compare(join_predicted([fine, coarse]), [incomplete])
     assert {x.status for x in comparisons} == {AGREED, CONTRADICTED}
 
 

@@ -140,16 +140,16 @@ def test_check_writes_them_and_counts_the_rest(capsys):
     assert main([*command, *reports]) == EXIT["fail"]
     lines = capsys.readouterr().out.splitlines()
     findings = json.loads(Path("all.json").read_text())["findings"]
-    lacking = sum(item["file"] is None for item in findings)
-    assert 0 < lacking < len(findings)
-    left_out = f"{lacking} of {len(findings)} findings, for want of a line in the repository"
-    assert lines[-1] == f"--sarif and --codequality: without {left_out}"
+    unlocated = sum(item["file"] is None for item in findings)
+    assert 0 < unlocated < len(findings)
+    excluded = f"{unlocated} of {len(findings)} findings, for want of a line in the repository"
+    assert lines[-1] == f"--sarif and --codequality: without {excluded}"
     run = json.loads(Path("found.sarif").read_text())["runs"][0]
     issues = json.loads(Path("found.json").read_text())
-    assert len(run["results"]) == len(issues) == len(findings) - lacking
+    assert len(run["results"]) == len(issues) == len(findings) - unlocated
     assert {item["location"]["path"] for item in issues} == {"deep/no_k_mask.py"}
     notified = run["invocations"][0]["toolExecutionNotifications"]
-    assert len(notified) == lacking
+    assert len(notified) == unlocated
 
 
 @pytest.mark.parametrize("option", ["--sarif", "--codequality"])

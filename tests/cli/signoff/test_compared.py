@@ -123,9 +123,9 @@ def test_a_baseline_of_before_there_were_claims_is_no_change():
 
 def test_a_kernel_that_is_gone_is_refused_unless_others_were_asked_for():
     before = signed(report(), report("bmm"))
-    gone = signed(report(), baseline=before)
+    removed = signed(report(), baseline=before)
     why = "gone: the baseline has it, and it is not registered"
-    assert (gone.verdict, gone.reasons[0].text) == (REFUSED, why)
+    assert (removed.verdict, removed.reasons[0].text) == (REFUSED, why)
     asked = signed(report(), baseline=before, inputs=replace(INPUTS, kernels=("matmul",)))
     why = "not compared: --kernel left it out"
     assert (asked.verdict, asked.changes[-1].text) == (SIGNED, why)

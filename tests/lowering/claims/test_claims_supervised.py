@@ -238,8 +238,8 @@ def test_pytest_has_an_item_for_each_claim_and_none_without(tmp_path):
     args += ["--gemm-max-examples", "1", "--gemm-in-process"]
     own = {name: x for name, x in os.environ.items() if name != "PYTEST_ADDOPTS"}
     _, out = run_module("pytest", *args, cwd=tmp_path, env=own)
-    fared = [x.split()[:2] for x in out.splitlines() if "::test_gemm[" in x and "%" in x]
-    assert {x.partition("[")[2].rstrip("]"): how for x, how in fared} == {
+    statuses = [x.split()[:2] for x in out.splitlines() if "::test_gemm[" in x and "%" in x]
+    assert {x.partition("[")[2].rstrip("]"): how for x, how in statuses} == {
         "right-fp16-runs_to_completion": "PASSED",
         "right-fp16-uses_tensor_cores": "PASSED",
         "right-fp16-fits_on_its_gpus": "PASSED",
