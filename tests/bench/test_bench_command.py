@@ -50,7 +50,7 @@ def theirs(a, b, bias):
 
 
 @pytest.fixture(autouse=True)
-def _place(monkeypatch, tmp_path):
+def project_files(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for name in ("fast.py", "other.py"):
         Path(name).write_text(KERNELS)

@@ -15,8 +15,13 @@ ATTRIBUTES = {4: "REG", 3: "STACK", 1: "SHARED"}
 class FakeCuda:
     """The functions of libcuda that the script calls; `wrong` is added to some attributes."""
 
-    def __init__(self, room, reserved=1024, wrong=None, status=0):
-        self.room, self.reserved, self.wrong, self.status = room, reserved, wrong or {}, status
+    def __init__(self, workdir, reserved=1024, wrong=None, status=0):
+        self.workdir, self.reserved, self.wrong, self.status = (
+            workdir,
+            reserved,
+            wrong or {},
+            status,
+        )
         self.usage, self.dynamic, self.loaded = {}, 0, 0
 
     def cuInit(self, flags):
@@ -32,7 +37,7 @@ class FakeCuda:
         return 0
 
     def cuModuleLoadData(self, module, cubin):
-        file = self.room / "loaded.cubin"
+        file = self.workdir / "loaded.cubin"
         file.write_bytes(cubin)
         command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(file)]
         output = subprocess.run(command, capture_output=True, text=True, check=True).stdout

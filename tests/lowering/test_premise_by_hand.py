@@ -33,7 +33,7 @@ def predict(target, in_format, tile=TILE, from_zero=False, **how):
     return PredictedDot(WHERE, tile, model, from_zero)
 
 
-def made(unit, shape, a, accumulator="f32", count=8, name="", **more):
+def emitted(unit, shape, a, accumulator="f32", count=8, name="", **more):
     """Return an instruction of a compiled program."""
     by_unit = {"wgmma": ("shared", "shared"), "tcgen05": ("shared", "shared")}
     operands = by_unit.get(unit, ("registers", "registers"))
@@ -58,13 +58,13 @@ def judge(predicted, *dots):
     return comparison
 
 
-HOPPER = made("wgmma", (64, 64, 16), "f16")
-FEW_ROWS = made("mma", (16, 8, 16), "f16")
-PROMOTED = made("wgmma", (64, 64, 32), "e4m3", count=4, from_zero=1)
+HOPPER = emitted("wgmma", (64, 64, 16), "f16")
+FEW_ROWS = emitted("mma", (16, 8, 16), "f16")
+PROMOTED = emitted("wgmma", (64, 64, 32), "e4m3", count=4, from_zero=1)
 FP8 = {"tile": TILE, "promoted": 32, "promoted_k": 128}
-AMPERE_INT8 = made("mma", (16, 8, 32), "s8", "s32", name="mma.m16n8k32.satfinite.s32.s8.s8.s32")
-SPLIT = made("mma", (16, 8, 8), "tf32", count=3 * 2 * 4 * 16)
-BATCHED_SPLIT = made("mma", (16, 8, 16), "bf16", count=6 * 2 * 4 * 4 * 8)  # 2 of 4 per warp
+AMPERE_INT8 = emitted("mma", (16, 8, 32), "s8", "s32", name="mma.m16n8k32.satfinite.s32.s8.s8.s32")
+SPLIT = emitted("mma", (16, 8, 8), "tf32", count=3 * 2 * 4 * 16)
+BATCHED_SPLIT = emitted("mma", (16, 8, 16), "bf16", count=6 * 2 * 4 * 4 * 8)  # 2 of 4 per warp
 BY_SIX = {"tile": BATCHED, "precision": "bf16x6"}
 FUSED = DotInstruction("fma.rn.f32", FMA, 4096, accumulator="f32")
 
@@ -72,22 +72,22 @@ FUSED = DotInstruction("fma.rn.f32", FMA, 4096, accumulator="f32")
 RIGHT = {
     "wgmma": (predict("sm_90", "fp16"), compiled(HOPPER)),
     "mma": (predict("sm_80", "fp16"), compiled(FEW_ROWS)),
-    "tcgen05": (predict("sm_100", "fp16"), compiled(made("tcgen05", (64, 64, 16), "f16"))),
+    "tcgen05": (predict("sm_100", "fp16"), compiled(emitted("tcgen05", (64, 64, 16), "f16"))),
     "fma": (predict("sm_70", "fp16"), compiled(FUSED)),
     "doubles": (
-        predict("sm_90", "fp64"), compiled(made("mma", (8, 8, 4), "f64", "f64"), width=1),
+        predict("sm_90", "fp64"), compiled(emitted("mma", (8, 8, 4), "f64", "f64"), width=1),
     ),
     "doubles, fused": (
         predict("sm_89", "fp64"), compiled(replace(FUSED, name="fma.rn.f64", accumulator="f64")),
     ),
     "fp16 sums": (
         predict("sm_90", "fp16", acc_format="fp16"),
-        compiled(made("wgmma", (64, 64, 16), "f16", "f16")),
+        compiled(emitted("wgmma", (64, 64, 16), "f16", "f16")),
     ),
     "integers": (predict("sm_80", "int8"), compiled(AMPERE_INT8, width=4)),
     "fp8, never promoted": (
         predict("sm_90", "fp8e4m3"),
-        compiled(made("wgmma", (64, 64, 32), "e4m3", count=4)),
+        compiled(emitted("wgmma", (64, 64, 32), "e4m3", count=4)),
     ),
     "fp8, promoted": (
         predict("sm_90", "fp8e4m3", max_num_imprecise_acc=128), compiled(PROMOTED, **FP8),
@@ -103,7 +103,7 @@ RIGHT = {
     ),
     "cut": (
         predict("sm_80", "fp32", input_precision="tf32"),
-        compiled(made("mma", (16, 8, 8), "tf32"), width=1, precision="tf32"),
+        compiled(emitted("mma", (16, 8, 8), "tf32"), width=1, precision="tf32"),
     ),
     "batched": (predict("sm_90", "fp16", BATCHED), compiled(FEW_ROWS, tile=BATCHED)),
     "batched, widened": (
@@ -120,19 +120,19 @@ WRONG = {
     "another unit": ("wgmma", compiled(FEW_ROWS), "the unit"),
     "no tensor core": ("mma", compiled(FUSED), "the unit"),
     "a tensor core": ("fma", compiled(FEW_ROWS), "the unit"),
-    "a shorter step": ("wgmma", compiled(made("wgmma", (64, 64, 8), "f16")), "k of a step"),
+    "a shorter step": ("wgmma", compiled(emitted("wgmma", (64, 64, 8), "f16")), "k of a step"),
     "other formats": (
-        "wgmma", compiled(made("wgmma", (64, 64, 16), "bf16")), "formats",
+        "wgmma", compiled(emitted("wgmma", (64, 64, 16), "bf16")), "formats",
     ),
     "fp8 that is not widened": (
-        "widened", compiled(made("mma", (16, 8, 32), "e5m2"), width=4), "formats",
+        "widened", compiled(emitted("mma", (16, 8, 32), "e5m2"), width=4), "formats",
     ),
     "sums in fp16": (
-        "wgmma", compiled(made("wgmma", (64, 64, 16), "f16", "f16")), "the accumulator",
+        "wgmma", compiled(emitted("wgmma", (64, 64, 16), "f16", "f16")), "the accumulator",
     ),
     "sums in fp32": ("fp16 sums", compiled(HOPPER), "the accumulator"),
     "doubles in a tensor core": (
-        "doubles, fused", compiled(made("mma", (8, 8, 4), "f64", "f64"), width=1), "the unit",
+        "doubles, fused", compiled(emitted("mma", (8, 8, 4), "f64", "f64"), width=1), "the unit",
     ),
     "fused sums in fp64": (
         "fma", compiled(replace(FUSED, accumulator="f64")), "the accumulator",
@@ -159,7 +159,7 @@ WRONG = {
     ),
     "another split": ("split", compiled(SPLIT, width=1, precision="bf16x3"), "precision"),
     "ieee, not cut": (
-        "cut", compiled(made("mma", (16, 8, 8), "tf32"), width=1, precision="ieee"),
+        "cut", compiled(emitted("mma", (16, 8, 8), "tf32"), width=1, precision="ieee"),
         "precision",
     ),
     "another unit of a batch": ("batched", compiled(HOPPER, tile=BATCHED), "the unit"),
@@ -218,7 +218,9 @@ def test_premises_that_the_program_does_not_tell_are_open():
     assert judge(RIGHT["mma"][0], replace(strange, lowerings=(unknown_layouts,))).open == (
         "the order of k",
     )
-    wide = compiled(made("mma", (8, 8, 4), "f64", "f64"))  # two neighbours in a thread: not its own
+    wide = compiled(
+        emitted("mma", (8, 8, 4), "f64", "f64")
+    )  # two neighbours in a thread: not its own
     comparison = judge(predict("sm_90", "fp64"), wide)
     assert (comparison.status, comparison.open) == (AGREED, ("the order of k",))
     # a chain that is interrupted by a register move: the two ways to count disagree

@@ -25,19 +25,19 @@ def repository(tmp_path, monkeypatch):
     return tmp_path
 
 
-def place(*reports):
+def locate_findings(*reports):
     return list_placed(reports, reproduce(reports))
 
 
 def write_sarif(*reports):
-    document = make_document(reports, place(*reports))
+    document = make_document(reports, locate_findings(*reports))
     assert json.loads(json.dumps(document)) == document
     return document["runs"][0]
 
 
 def test_a_finding_is_a_result_of_its_rule(repository):
     judged = report(finding(3), finding(4, property="within_bound", cause="stays_in_bounds"))
-    document = make_document([judged], place(judged))
+    document = make_document([judged], locate_findings(judged))
     assert (document["version"], len(document["runs"])) == ("2.1.0", 1)
     run = document["runs"][0]
     driver = run["tool"]["driver"]
@@ -80,7 +80,9 @@ def test_what_has_no_line_is_a_notification():
 
 
 def test_code_quality_has_what_gitlab_requires():
-    issues = make_issues(place(report(finding(3), finding(4, cause="stays_in_bounds"), finding())))
+    issues = make_issues(
+        locate_findings(report(finding(3), finding(4, cause="stays_in_bounds"), finding()))
+    )
     fields = {"description", "check_name", "fingerprint", "severity", "location"}
     assert [set(issue) for issue in issues] == [fields] * 2
     assert [issue["severity"] for issue in issues] == ["critical", "major"]
@@ -89,7 +91,7 @@ def test_code_quality_has_what_gitlab_requires():
 
 
 def fingerprints(*findings):
-    return [located.fingerprint for located in place(report(*findings))]
+    return [located.fingerprint for located in locate_findings(report(*findings))]
 
 
 def test_a_fingerprint_stays_where_lines_move_and_differs_elsewhere():
@@ -101,7 +103,7 @@ def test_a_fingerprint_stays_where_lines_move_and_differs_elsewhere():
     after = fingerprints(finding(3), finding(5), finding(4))
     assert [old == new for old, new in zip(before, after, strict=True)] == [False, False, True]
     assert fingerprints(finding(3, axis="K")) != fingerprints(finding(3))
-    other = place(report(finding(3), target="my_kernels.py:other"))
+    other = locate_findings(report(finding(3), target="my_kernels.py:other"))
     assert other[0].fingerprint not in after
 
 
@@ -114,7 +116,7 @@ def test_a_file_s_name_may_be_anything(repository):
     assert uri.isascii()
     assert uri.isprintable()
     assert unquote_to_bytes(uri) == b"deep/k\xff\n %:.py"
-    text = json.dumps([result, make_issues(place(judged))])
+    text = json.dumps([result, make_issues(locate_findings(judged))])
     text.encode()
     assert json.loads(text)[1][0]["location"]["path"] == r"deep/k\udcff\n %:.py"
     assert "\\udcff" not in text.replace("\\\\udcff", "")  # most refuse lone surrogates

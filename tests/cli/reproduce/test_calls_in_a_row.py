@@ -97,7 +97,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(folder):
+def bugs(folder):
     """Return the bugs; write tests for them and for right wrappers of the same names."""
     bugs = {name: state_bug_of(folder, name) for name in WRAPPERS}
     for name, bug in bugs.items():
@@ -111,7 +111,7 @@ def found(folder):
 
 
 @pytest.fixture(scope="module")
-def out(folder, found):
+def out(folder, bugs):
     """Return pytest's output for all these tests."""
     return run_pytest(folder)[1]
 
@@ -126,8 +126,8 @@ def test_the_wrong_wrapper_fails_as_it_is_said_and_the_right_one_passes(name, ou
 
 
 @pytest.mark.lane("full")
-def test_no_call_is_made_in_vain(found):
-    assert {name: [call.words for call in bug.before] for name, bug in found.items()} == {
+def test_no_call_is_made_in_vain(bugs):
+    assert {name: [call.words for call in bug.before] for name, bug in bugs.items()} == {
         "counts": ["the call for the first time", "the same call again"],
         "raises": ["the call for the first time"],
         "widens": ["the call by itself"],
@@ -140,11 +140,11 @@ def test_no_call_is_made_in_vain(found):
         "rows": ["M=17"],
     }
     others = {"raises": ENDS, "widens": ENDS, "leaves": NEVER}
-    assert {name: bug.shown for name, bug in found.items() if bug.shown != ALWAYS} == others
-    assert {name for name, bug in found.items() if bug.rows} == {"rows"}
+    assert {name: bug.shown for name, bug in bugs.items() if bug.shown != ALWAYS} == others
+    assert {name for name, bug in bugs.items() if bug.rows} == {"rows"}
 
 
-def test_they_are_laid_out_as_ruff_does_it(folder, found):
+def test_they_are_laid_out_as_ruff_does_it(folder, bugs):
     require_formatted(folder)
 
 
