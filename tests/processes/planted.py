@@ -15,18 +15,18 @@ FOUND = "found"
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A kernel that does `act` in call `at`; with `found`, the call before has a finding."""
+    """A kernel that does `act` in call `at`; `after_finding`: the call before has a finding."""
 
     kind: str
     act: str
     at: int
-    found: bool = False
+    after_finding: bool = False
 
     @property
     def name(self) -> str:
         """The name of the kernel."""
         moment = next(name for name, at in MOMENTS.items() if at == self.at)
-        return "-".join((self.act.lower(), moment, *[FOUND] * self.found))
+        return "-".join((self.act.lower(), moment, *[FOUND] * self.after_finding))
 
 
 KINDS = {
@@ -45,7 +45,7 @@ def list_planted() -> list[Planted]:
         for number, act in enumerate(named):
             planted.append(Planted(kind, act, moments[number % len(moments)]))
             if kind != "hang":
-                planted.append(Planted(kind, act, MOMENTS["midway"], found=True))
+                planted.append(Planted(kind, act, MOMENTS["midway"], after_finding=True))
     return planted
 
 
@@ -56,6 +56,6 @@ def make_kernel(planted: Planted):
     def kernel(a, b):
         if a.M == planted.at:
             act()
-        return planted.found and a.M == planted.at - 1
+        return planted.after_finding and a.M == planted.at - 1
 
     return kernel

@@ -71,7 +71,7 @@ def judge(report):
 def expect(planted):
     """Return the expected verdict and findings of a planted fault."""
     verdict, calls = VERDICTS[planted.kind], dict.fromkeys(FAULTS[planted.kind], planted.at)
-    if planted.found:
+    if planted.after_finding:
         return "fail", {**calls, "out_of_bounds": planted.at - 1}
     return verdict, calls
 
