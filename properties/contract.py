@@ -26,7 +26,7 @@ MAX_BATCH = 1024
 class Sizes:
     """The multiples of `step` from `low` to `high`, both included.
 
-    Raises ValueError, in one line, where there is none, or one beyond 0..MAX_SIDE.
+    Raises a one-line ValueError if there are none, or if one is beyond 0..MAX_SIDE.
     """
 
     low: int = 1
@@ -42,7 +42,7 @@ class Sizes:
 
     @staticmethod
     def of(value: object, top: int = MAX_SIDE) -> Sizes:
-        """Sizes as a contract states them: a number, a range, text such as "16..4096:16", Sizes.
+        """Read sizes from a contract: a number, a range, text such as "16..4096:16", or Sizes.
 
         `top` is the largest. Raises ValueError for anything else.
         """
@@ -65,10 +65,10 @@ class Sizes:
 
     @staticmethod
     def _parse(text: str, top: int) -> Sizes:
-        found = re.fullmatch(r"(\d{0,6})(\.\.)?(\d{0,6})(?::(\d{1,6}))?", text)
-        if not found or not text:
+        match = re.fullmatch(r"(\d{0,6})(\.\.)?(\d{0,6})(?::(\d{1,6}))?", text)
+        if not match or not text:
             raise ValueError(f"got {text!r}, expected a number, LOW..HIGH, or LOW..HIGH:STEP")
-        low, dots, high, step = found.groups()
+        low, dots, high, step = match.groups()
         if low and not dots and not step:
             return Sizes(int(low), int(low))
         first = int(low) if low else int(step or 1)
@@ -84,21 +84,21 @@ class Sizes:
         return self.low <= n <= self.high and n % self.step == 0
 
     def ceil(self, n: int) -> int:
-        """The smallest of them that is at least n; beyond `high` where there is none."""
+        """Return the smallest size that is at least n, or a number beyond `high` if none is."""
         return -(-max(n, self.low) // self.step) * self.step
 
     def fit(self, n: int) -> int:
-        """The largest of them that is at most n, or the smallest of all."""
+        """Return the largest size that is at most n, or the smallest of all."""
         return max(self.ceil(self.low), min(n, self.high) // self.step * self.step)
 
 
 def multiple_of(step: int, high: int = MAX_SIDE) -> Sizes:
-    """The positive multiples of a number."""
+    """Return the positive multiples of a number."""
     return Sizes(step, high, step)
 
 
 def neighbours(sides: Mapping[str, int], sizes: Mapping[str, Sizes]) -> Iterator[dict[str, int]]:
-    """Sides near the given ones: one up to 128 steps shorter or longer, or as long as another."""
+    """Yield sides near these: one side up to 128 steps shorter or longer, or as long as another."""
     yield from _step(sides, sizes, range(1, 33))
     lengths = sides.values()
     equal = [{**sides, axis: sizes[axis].fit(n)} for axis in sides for n in lengths]
@@ -140,7 +140,7 @@ _COMPARED: Mapping[type, Callable[[int, int], bool]] = MappingProxyType(
 
 
 def evaluate_relation(text: str, sizes: Mapping[str, int]) -> int:
-    """What an expression over the sizes gives. Raises ValueError where it is none."""
+    """Evaluate an expression over the sizes. Raises ValueError if it is not one."""
     try:
         return int(_evaluate(_parse(text), text, sizes))
     except ValueError:
@@ -149,12 +149,12 @@ def evaluate_relation(text: str, sizes: Mapping[str, int]) -> int:
 
 
 def holds(relation: str, sizes: Mapping[str, int]) -> bool:
-    """Whether the sizes meet the relation. Raises ValueError where it is none."""
+    """Return whether the sizes meet the relation. Raises ValueError if it is not one."""
     return bool(_evaluate(_parse(relation), relation, sizes))
 
 
 def split(relation: str) -> list[str]:
-    """The conditions that it joins by `and`; one after another they are easier to meet."""
+    """Return the conditions that are joined by `and`, each of which is easier to meet alone."""
     match _parse(relation):
         case ast.BoolOp(op=ast.And(), values=parts):
             return [ast.unparse(part) for part in parts]
@@ -203,9 +203,9 @@ def _evaluate(node: ast.expr, relation: str, sizes: Mapping[str, int]) -> int:
 TENSOR_CORES = "uses_tensor_cores"
 SPILLS = "spills_no_more"
 FITS = "fits_on_its_gpus"
-# what judges them: no case on a simulator or a device, but Triton's compiler
+# the backend that judges them: Triton's compiler, not a simulator or a device
 COMPILER = "compiler"
-# of each property -> whether a contract promises it
+# property -> whether a contract promises it
 PROMISED: Mapping[str, Callable[[Contract], bool]] = MappingProxyType(
     {
         TENSOR_CORES: lambda contract: contract.tensor_cores,
@@ -214,12 +214,12 @@ PROMISED: Mapping[str, Callable[[Contract], bool]] = MappingProxyType(
     }
 )
 
-# the words of a contract that promises none of them
+# the fields of a contract that promises none of them
 WITHOUT: Mapping[str, Any] = MappingProxyType({"tensor_cores": False, "spills": None, "fits": ()})
 
 
 def require_compiled(tensor_cores: object, spills: object, fits: object) -> None:
-    """Raise ValueError, in one line, for values that these words of a contract do not have."""
+    """Raise a one-line ValueError for invalid values of these fields of a contract."""
     if not isinstance(tensor_cores, bool):
         raise ValueError(f"contract tensor_cores: got {tensor_cores!r}, expected True or False")
     if spills is not None and (type(spills) is not int or spills < 0):
@@ -233,21 +233,21 @@ def require_compiled(tensor_cores: object, spills: object, fits: object) -> None
 
 
 def list_promised(contract: Contract) -> tuple[str, ...]:
-    """The properties of compiled code that a contract promises; none costs anything else."""
+    """List the properties of compiled code that a contract promises; others cost nothing."""
     return tuple(name for name, promises in PROMISED.items() if promises(contract))
 
 
 def list_gpus(contract: Contract, target: str | None) -> tuple[str, ...]:
-    """The GPUs that all of them are judged on: those of `fits`, or else the target."""
+    """List the GPUs that all of them are judged on: those of `fits`, or else the target."""
     return contract.fits or (target or DEFAULT,)
 
 
 # -- contract ------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What an operand is to the product: its name, its axes behind the batch, and its number.
+    """The role of an operand in the product: its name, its axes behind the batch, and its number.
 
-    The number tells operands apart where data and paddings must differ.
+    The number distinguishes operands where data and paddings must differ.
     """
 
     name: str
@@ -256,7 +256,7 @@ class Role:
 
     @property
     def k_axis(self) -> int:
-        """Which of (batch, rows, columns) runs over K."""
+        """The index of K's axis among (batch, rows, columns)."""
         return 1 + self.axes.index("K")
 
 
@@ -277,12 +277,12 @@ def require(holds: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The operands a kernel accepts and what its result promises; no case goes beyond it.
+    """The operands a kernel accepts and the guarantees of its result; no case goes beyond it.
 
     `formats`: element formats of a and b; "tf32" is float32 operands whose low 13 bits the kernel
     may ignore. `M`, `N`, `K`, `batch`: the sizes of each axis: a number, a range, text such as
     "16..4096:16" (LOW..HIGH:STEP, each of which may be missing), or `multiple_of(16)`. `where`: a
-    condition on them besides, as text ("K % 32 == 0 and M <= N") or a function of M, N and K.
+    further condition on them, as text ("K % 32 == 0 and M <= N") or a function of M, N and K.
     `batched`: operands are (batch, rows, columns). `layouts`: "contiguous" (row-major and dense),
     "any" (every view whose offsets stay below 2**31 elements) or names from layouts.LAYOUTS;
     `huge`: offsets from 2**31 elements too, of c and, with "any", of views. `accumulator`: the
@@ -291,13 +291,13 @@ class Contract:
     `deterministic`: the same bits in whatever order programs run. `batch_invariant`: the bits of a
     row of c do not depend on M.
     `symmetric`: c is a b, whose relations under negation and the like hold; False with a `spec`.
-    `tensor_cores`: every dot is compiled to them; `spills`: bytes of a thread's registers that lie
-    in memory, at most, None for no promise; `fits`: GPUs by name that the kernel compiles for, and
-    has room on. They are judged on those GPUs, or else on the target.
-    `expected`: the properties that are known not to hold, each with the reason; one that holds
-    after all is a finding.
+    `tensor_cores`: every dot is compiled to them; `spills`: the most bytes of a thread's registers
+    that are spilled to memory, None for no promise; `fits`: GPUs by name that the kernel compiles
+    for, and has room on. They are judged on those GPUs, or else on the target.
+    `expected`: the properties that are known not to hold, each with the reason; a finding is
+    reported if one holds after all.
 
-    Raises ValueError, in one line, for values that are unknown or contradict each other.
+    Raises a one-line ValueError for values that are unknown or contradict each other.
     """
 
     formats: tuple[str, ...] = ("fp16",)
@@ -349,12 +349,12 @@ class Contract:
             all(isinstance(name, str) and name and why for name, why in reasons.items()),
             f"contract expected: got {self.expected!r}, expected properties, each with a reason",
         )
-        # pairs have a hash, as all of a contract has
+        # pairs are hashable, as every field of a contract is
         object.__setattr__(self, "expected", tuple(sorted(reasons.items())))
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why properties do not hold, by name, of those that are expected not to."""
+        """The reason of each property that is expected not to hold, by its name."""
         return dict(self.expected)
 
     def _check_layouts(self) -> None:
@@ -401,20 +401,20 @@ class Contract:
             object.__setattr__(self, axis, sizes)
         if self.where is not None:
             try:
-                found = any(self.fit(dict.fromkeys(AXES, n)) for n in (1, 16, 128, 1024))
+                is_met = any(self.fit(dict.fromkeys(AXES, n)) for n in (1, 16, 128, 1024))
             except Exception as mistake:
                 raise ValueError(f"contract where: {mistake}") from None
             require(
-                found, f"contract where: got {self.where!r}, which no size that was tried meets"
+                is_met, f"contract where: got {self.where!r}, which no size that was tried meets"
             )
 
     def sizes(self, axis: str) -> Sizes:
-        """The sizes that an axis may have: M, N, K or batch."""
+        """Return the sizes that an axis may have: M, N, K or batch."""
         sizes: Sizes = getattr(self, axis)
         return sizes
 
     def admits(self, sides: Mapping[str, int]) -> bool:
-        """Whether a case may have these sizes, by axis; batch only where there is one."""
+        """Return whether a case may have these sizes, by axis; batch only if there is one."""
         return all(n in self.sizes(axis) for axis, n in sides.items()) and self._relates(sides)
 
     def _relates(self, sides: Mapping[str, int], part: str | None = None) -> bool:
@@ -425,14 +425,14 @@ class Contract:
             return holds(where, {"batch": 1, **sides})
         try:
             return bool(where(sides["M"], sides["N"], sides["K"]))
-        except ArithmeticError:  # M % N with N = 0: no size that was meant
+        except ArithmeticError:  # M % N with N = 0: not an intended size
             return False
 
     def fit(self, sides: Mapping[str, int]) -> dict[str, int] | None:
-        """Admitted sizes near the given ones, each the next smaller one where there is one.
+        """Return admitted sizes near these, each the next smaller one if there is one.
 
-        With a condition they are the first found that meet it: one axis as long as another, or an
-        axis some steps longer or shorter, for one condition after another. None if none is found.
+        With a condition they are the first that meet it: one axis as long as another, or an axis
+        some steps longer or shorter, for one condition after another. None if no sizes do.
         """
         axes = {axis: self.sizes(axis) for axis in sides}
         near = {axis: axes[axis].fit(n) for axis, n in sides.items()}
@@ -440,10 +440,10 @@ class Contract:
         for count in range(1, len(parts) + 1):
             candidates = itertools.chain([near], neighbours(near, axes))
             met = (x for x in candidates if all(self._relates(x, part) for part in parts[:count]))
-            found = next(met, None)
-            if found is None:
+            candidate = next(met, None)
+            if candidate is None:
                 return None
-            near = found
+            near = candidate
         return near
 
     @property
@@ -451,21 +451,26 @@ class Contract:
         """The layouts that are drawn, simplest first."""
         if self.layouts == CONTIGUOUS:
             return ("row",)
-        left_out: tuple[str, ...] = () if self.batched else BATCHED
+        excluded: tuple[str, ...] = () if self.batched else BATCHED
         if self.layouts == ANY:
-            left_out += () if self.huge else HUGE
-            return tuple(name for name in LAYOUTS if name not in left_out)
+            excluded += () if self.huge else HUGE
+            return tuple(name for name in LAYOUTS if name not in excluded)
         return tuple(name for name in LAYOUTS if name in self.layouts)
 
     def to_dict(self) -> dict[str, Any]:
-        """The words of the contract as plain data, sizes as text; a function cannot be written."""
-        words = {f.name: getattr(self, f.name) for f in fields(self)}
-        words["expected"] = self.reasons
-        return {name: str(w) if isinstance(w, Sizes) else w for name, w in words.items()}
+        """Return the fields as plain data, sizes as text; a function cannot be written."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["expected"] = self.reasons
+        return {
+            name: str(value) if isinstance(value, Sizes) else value
+            for name, value in values.items()
+        }
 
     @staticmethod
-    def from_dict(words: Mapping[str, Any]) -> Contract:
-        """The contract that `to_dict` wrote, also after JSON, which knows lists only."""
-        stated: dict[str, Any]
-        stated = {k: tuple(w) if isinstance(w, list) else w for k, w in words.items()}
-        return Contract(**stated)
+    def from_dict(data: Mapping[str, Any]) -> Contract:
+        """Read the contract that `to_dict` wrote, also after JSON, which knows lists only."""
+        values: dict[str, Any]
+        values = {
+            k: tuple(value) if isinstance(value, list) else value for k, value in data.items()
+        }
+        return Contract(**values)

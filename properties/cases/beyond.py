@@ -1,4 +1,4 @@
-"""What lies beyond a contract: for each word that could be wider, the cases that would show it."""
+"""Extensions of a contract: for each guarantee that could be wider, cases that would show it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gemmproof.properties.contract import AXES, ROLES, Contract
 from gemmproof.properties.kernel import WRITTEN, KernelUnderTest, OneOf, Operand, list_parameters
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, OPERANDS
 
-# results that keyword arguments are tried with, the widest first
+# result formats to try as keyword arguments, the widest first
 WIDENED = tuple(
     sorted(
         (n for n in FLOAT_OPERANDS if FORMATS[n].stored is FORMATS[n] and not FORMATS[n].is_fp8),
@@ -26,10 +26,10 @@ WIDENED = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """One step beyond a contract, in words, and the option that promises it.
+    """One step beyond a contract, as text, and the option that promises it.
 
-    `words` are the words of the wider contract, `operands` what the wrapper is given besides,
-    `cases` what is tried, the simplest first.
+    `words` are the fields of the wider contract, `operands` the wrapper's additional operands,
+    `cases` the cases to try, the simplest first.
     """
 
     name: str
@@ -39,22 +39,22 @@ class Extension:
     operands: Mapping[str, Operand | OneOf] = field(default_factory=dict)
 
     def widen(self, kernel: KernelUnderTest) -> KernelUnderTest:
-        """The kernel under the wider contract."""
+        """Return the kernel under the wider contract."""
         contract = replace(kernel.contract, **self.words)
         return replace(kernel, contract=contract, operands={**kernel.operands, **self.operands})
 
 
 def list_beyond(contract: Contract, tile: Tile) -> Iterator[Extension]:
-    """Every step beyond a contract that has cases; tile is the kernel's (BLOCK_M, N, K)."""
-    for name, option, words, cases in _list_steps(contract, _middle_case(contract, tile), tile):
-        wider = replace(contract, **words)
+    """Yield every step beyond a contract that has cases; tile is the kernel's (BLOCK_M, N, K)."""
+    for name, option, fields_, cases in _list_steps(contract, _middle_case(contract, tile), tile):
+        wider = replace(contract, **fields_)
         tried = tuple(case for case in dict.fromkeys(cases) if is_admitted(case, wider))
         if tried:
-            yield Extension(name, option, words, tried)
+            yield Extension(name, option, fields_, tried)
 
 
 def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[Extension]:
-    """What the wrapper has a parameter for and nobody stated: out= and out_dtype=."""
+    """Yield the undeclared keyword parameters of the wrapper that can be tried: out=, out_dtype=."""
     contract, takes = kernel.contract, list_parameters(kernel.launch)
     case = _middle_case(contract, tile)
     dtype = contract.out or case.dtype
@@ -74,7 +74,7 @@ def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[Extension]:
 
 
 def _middle_case(contract: Contract, tile: Tile) -> Case:
-    """A case with some of everything: a ragged tile along each axis."""
+    """Return a case with some of everything: a ragged tile along each axis."""
     sides = {axis: block + 1 for axis, block in zip("MNK", tile, strict=True)}
     if contract.batched:
         sides["batch"] = 2
@@ -86,20 +86,20 @@ _Step = tuple[str, str, dict[str, Any], list[Case]]
 
 
 def _list_steps(contract: Contract, case: Case, tile: Tile) -> Iterator[_Step]:
-    blocks, words = dict(zip("MNK", tile, strict=True)), dict[str, Any]()
+    blocks, changes = dict(zip("MNK", tile, strict=True)), dict[str, Any]()
     for axis in AXES if contract.batched else AXES[:3]:
         sizes = contract.sizes(axis)
         if sizes.low == sizes.high:
-            continue  # a kernel for one size, as a GEMV is, says nothing about others
+            continue  # a kernel for one size, such as a GEMV, supports no others
         if sizes.step > 1 or sizes.low > 1:
-            words = {axis: f"1..{sizes.high}"}
+            changes = {axis: f"1..{sizes.high}"}
             block = blocks.get(axis, 1)
             others = (1, sizes.low - 1, sizes.low + 1, block + 1, 2 * block - 1, sizes.step // 2)
             tried = [_with(case, axis, n) for n in others if n > 0 and n not in sizes]
-            yield f"{axis} not in {sizes}", f"--sizes {axis}=1..", words, tried
+            yield f"{axis} not in {sizes}", f"--sizes {axis}=1..", changes, tried
         elif 0 not in sizes:
-            words = {axis: f"0..{sizes.high}"}
-            yield f"{axis} = 0", f"--sizes {axis}=0..", words, [_with(case, axis, 0)]
+            changes = {axis: f"0..{sizes.high}"}
+            yield f"{axis} = 0", f"--sizes {axis}=0..", changes, [_with(case, axis, 0)]
     if contract.layouts == CONTIGUOUS:
         strided = [n for n in LAYOUTS if n not in (*HUGE, ROW, "misaligned")]
         yield "any strides", "--layouts any", {"layouts": ANY}, _lay_out(case, strided)
@@ -110,16 +110,16 @@ def _list_steps(contract: Contract, case: Case, tile: Tile) -> Iterator[_Step]:
         if contract.layouts != ANY:
             yield "2**31 elements of c", "--huge", {"huge": True}, far
         if contract.layouts in (CONTIGUOUS, ANY):
-            words = {"layouts": ANY, "huge": True}
+            changes = {"layouts": ANY, "huge": True}
             option = "--huge" if contract.layouts == ANY else "--huge --layouts any"
-            yield "2**31 elements", option, words, [*views, *far]
+            yield "2**31 elements", option, changes, [*views, *far]
     for dtype in OPERANDS:
         if dtype not in contract.formats:
-            words = {"formats": (*contract.formats, dtype)}
+            changes = {"formats": (*contract.formats, dtype)}
             other = replace(case, dtype=dtype)
             # integers of a few bits do not show that fp32 operands are read as tf32
             tried = [other, replace(other, fill="normal", seed=1)]
-            yield dtype, f"--dtype {dtype}", words, tried
+            yield dtype, f"--dtype {dtype}", changes, tried
 
 
 def _with(case: Case, axis: str, n: int) -> Case:

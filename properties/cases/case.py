@@ -1,4 +1,4 @@
-"""One case: everything that decides what a kernel is called with, on one line of JSON."""
+"""One case: the complete description of a call of a kernel, on one line of JSON."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gemmproof.properties.contract import MAX_BATCH, MAX_SIDE, ROLES
 from gemmproof.reference.formats import FORMATS, OPERANDS, Format
 
 FILLS = ("index", "normal", "positive", "cancelling", "wide", "subnormal", "ties", "special")
-# numbers that integers have not
+# numbers that no integer format has
 FLOAT_FILLS = ("subnormal", "ties", "special")
 CALLS = (1, 3)
-# what a further call of the same case must agree with: table.RELATED says how each is made
+# relations that a further call of the same case must meet: table.RELATED makes the calls
 COMPARE = (
     "negated",
     "scaled",
@@ -38,14 +38,14 @@ class Case:
 
     `batch` None is a 2-D problem. `layouts`: the layout of each operand that is not row-major, as
     pairs. `fill`, `seed`: kind and seed of the data. `config`: index of the autotune configuration.
-    `sms`: how many multiprocessors the device says it has, None for the target's own number.
+    `sms`: the number of multiprocessors that the device reports, None for the target's own number.
     `calls`: how often the wrapper is called, each time over other uninitialised memory. `compare`:
-    which related call is made besides, to be compared with this one; None for none. `arguments`:
-    for operands besides a and b that are not as usual, the layout, the value in Python's words, or
-    "None" for one that is left out, as pairs.
-    With more than MAX_ELEMENTS, most of them c's, it `is_sampled`: some programs of launches run.
+    the relation of a further call that is compared with this one; None for none. `arguments`: for
+    operands other than a and b whose value is not the default, the layout, the value in Python's
+    notation, or "None" for one that is omitted, as pairs. With more than MAX_ELEMENTS, most of them
+    c's, it `is_sampled`: some programs of launches run.
 
-    Raises ValueError, in one line, for a value that is out of range or unknown.
+    Raises a one-line ValueError for a value that is out of range or unknown.
     """
 
     M: int
@@ -98,14 +98,14 @@ class Case:
                 raise ValueError(f"case: got {count} elements of {what}, expected at most {most}")
 
     def to_json(self) -> str:
-        """One line; M, N, K and dtype always, other fields where they differ from the default.
+        """Return one line; M, N, K and dtype always, other fields if they differ from the default.
 
-        An operand's layout stands under the operand's name.
+        An operand's layout is stored under the operand's name.
         """
         return json.dumps(self.to_dict(), separators=(",", ":"))
 
     def to_dict(self) -> dict[str, Any]:
-        """What `to_json` writes, as plain data."""
+        """Return what `to_json` writes, as plain data."""
         shown: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
@@ -119,9 +119,9 @@ class Case:
 
     @staticmethod
     def from_json(text: str) -> Case:
-        """The case that `text` states. Raises ValueError, in one line, for anything else."""
+        """Read a case from JSON. Raises a one-line ValueError for anything else."""
         try:
-            stated = json.loads(text, object_pairs_hook=_distinct, parse_int=_integer)
+            data = json.loads(text, object_pairs_hook=_distinct, parse_int=_integer)
         except json.JSONDecodeError as error:
             raise ValueError(
                 f"case: got broken JSON ({error.msg} at column {error.colno}),"
@@ -129,37 +129,37 @@ class Case:
             ) from None
         except RecursionError:
             raise ValueError("case: got JSON nested without end, expected a flat object") from None
-        return Case.from_dict(stated)
+        return Case.from_dict(data)
 
     @staticmethod
-    def from_dict(stated: Any) -> Case:
-        """The case that plain data state. Raises ValueError, in one line, for anything else."""
-        if not isinstance(stated, dict):
+    def from_dict(data: Any) -> Case:
+        """Read a case from plain data. Raises a one-line ValueError for anything else."""
+        if not isinstance(data, dict):
             raise ValueError(
-                f'case: got {_short(stated)}, expected an object such as {{"M":1,"N":1,"K":1}}'
+                f'case: got {_short(data)}, expected an object such as {{"M":1,"N":1,"K":1}}'
             )
         known = [n for f in fields(Case) for n in (ROLES if f.name == "layouts" else (f.name,))]
-        for name in stated:
+        for name in data:
             if name not in known:
                 raise ValueError(
                     f"case: got unknown field {_short(name)}, expected fields of {' '.join(known)}"
                 )
         for side in "MNK":
-            if side not in stated:
+            if side not in data:
                 raise ValueError(f"case: got no {side}, expected M, N and K")
-        layouts = tuple((name, stated[name]) for name in ROLES if name in stated)
-        arguments = stated.get("arguments", {})
+        layouts = tuple((name, data[name]) for name in ROLES if name in data)
+        arguments = data.get("arguments", {})
         if not isinstance(arguments, dict):
             raise ValueError(f"case arguments: got {_short(arguments)}, expected an object")
-        fields_ = {name: value for name, value in stated.items() if name not in ROLES}
+        fields_ = {name: value for name, value in data.items() if name not in ROLES}
         return Case(**{**fields_, "arguments": tuple(arguments.items())}, layouts=layouts)
 
     def layout(self, operand: str) -> str:
-        """The name of an operand's layout."""
+        """Return the name of an operand's layout."""
         return dict(self.layouts).get(operand, ROW)
 
     def with_layout(self, operand: str, layout: str) -> Case:
-        """The same case with another layout of one operand."""
+        """Return the same case with another layout of one operand."""
         return replace(self, layouts=tuple({**dict(self.layouts), operand: layout}.items()))
 
     @property
@@ -169,18 +169,18 @@ class Case:
 
     @property
     def sums_are_exact(self) -> bool:
-        """Whether no order of the sums rounds, so that every order gives the same bits."""
+        """True if no order of the sums rounds, so that every order gives the same bits."""
         return self.fill == "index" or self.format.kind == "int"
 
     @property
     def is_sampled(self) -> bool:
-        """Whether c has so many elements that only some programs of a launch run."""
-        given, made = self._counts
-        return given + made > MAX_ELEMENTS and made >= given
+        """True if c has so many elements that only some programs of a launch run."""
+        operand_count, result_count = self._counts
+        return operand_count + result_count > MAX_ELEMENTS and result_count >= operand_count
 
     @property
     def _counts(self) -> tuple[int, int]:
-        """How many elements a and b have, and c."""
+        """The number of elements of a and b together, and of c."""
         batch = 1 if self.batch is None else self.batch
         return (self.M + self.N) * self.K * batch, self.M * self.N * batch
 
@@ -196,12 +196,12 @@ class Case:
 
     @property
     def sides(self) -> dict[str, int]:
-        """The sizes by axis: M, N, K, and batch where there is one."""
+        """The sizes by axis: M, N, K, and batch if there is one."""
         sides = {"M": self.M, "N": self.N, "K": self.K}
         return sides if self.batch is None else {**sides, "batch": self.batch}
 
     def shape_of(self, operand: str) -> tuple[int, int, int]:
-        """The (batch, rows, columns) of an operand, a batch of 1 where there is none."""
+        """Return the (batch, rows, columns) of an operand, with a batch of 1 if there is none."""
         rows, columns = (getattr(self, axis) for axis in ROLES[operand].axes)
         return (1 if self.batch is None else self.batch, rows, columns)
 
@@ -222,22 +222,22 @@ class Case:
         )
 
     def __str__(self) -> str:
-        words = [f"M={self.M} N={self.N} K={self.K} {self.dtype}"]
+        parts = [f"M={self.M} N={self.N} K={self.K} {self.dtype}"]
         if self.batch is not None:
-            words[0] = f"batch={self.batch} {words[0]}"
-        words += [f"{name} {self.layout(name)}" for name in ROLES]
-        words += [_word(name, said) for name, said in self.arguments]
+            parts[0] = f"batch={self.batch} {parts[0]}"
+        parts += [f"{name} {self.layout(name)}" for name in ROLES]
+        parts += [_word(name, value) for name, value in self.arguments]
         if (self.fill, self.seed) != ("index", 0):
-            words.append(f"fill {self.fill} seed {self.seed}")
+            parts.append(f"fill {self.fill} seed {self.seed}")
         if self.config:
-            words.append(f"config {self.config}")
+            parts.append(f"config {self.config}")
         if self.sms is not None:
-            words.append(f"{self.sms} multiprocessor{'s' if self.sms > 1 else ''}")
+            parts.append(f"{self.sms} multiprocessor{'s' if self.sms > 1 else ''}")
         if self.calls != 1:
-            words.append(f"{self.calls} calls")
+            parts.append(f"{self.calls} calls")
         if self.compare is not None:
-            words.append(f"compared with {self.compare}")
-        return ", ".join(words)
+            parts.append(f"compared with {self.compare}")
+        return ", ".join(parts)
 
     def __repr__(self) -> str:
         shown = {n: value for n, value in self.to_dict().items() if n not in ROLES}
@@ -246,20 +246,20 @@ class Case:
         return f"Case({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        # Hypothesis prints dataclasses in a form of its own unless this is defined
+        # Hypothesis prints dataclasses in its own form unless this is defined
         printer.text(repr(self))
 
 
 def side_rank(side: int | None) -> float:
-    """Order of sides by simplicity: no batch, then 1, then 0 (which is odd), then 2 and on."""
+    """Order sides by simplicity: no batch, then 1, then 0 (which is odd), then 2 and on."""
     return 0.0 if side is None else 1.5 if side == 0 else float(side)
 
 
 _LAYOUT_RANK = {name: rank for rank, name in enumerate(LAYOUTS)}
 
 
-def _word(name: str, said: str) -> str:
-    return f"{name} {said}" if said in LAYOUTS else f"{name}={said}"
+def _word(name: str, value: str) -> str:
+    return f"{name} {value}" if value in LAYOUTS else f"{name}={value}"
 
 
 def _require_int(name: str, value: object, low: int, high: int) -> None:

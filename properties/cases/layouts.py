@@ -1,6 +1,6 @@
-"""Where the elements of an operand lie: strides and offset of every view that torch can make.
+"""Memory layouts of operands: strides and offset of every view that torch can make.
 
-Each operand is a view of a parent of its own, and no two views of a case share a leading dimension
+Each operand is a view of its own parent, and no two views of a case share a leading dimension
 by accident: the padding of b differs from that of a, so a kernel that mixes up two strides reads
 other elements.
 """
@@ -24,7 +24,8 @@ Place = Callable[[Shape, int, int], Placement]
 class OperandView:
     """Strides and offset in elements, over (batch, rows, columns), of a view of a parent.
 
-    `first` is the offset of element (0, 0, 0) in the parent, `extent` the parent's elements.
+    `first` is the offset of element (0, 0, 0) in the parent, `extent` the parent's size in
+    elements.
     """
 
     shape: Shape
@@ -38,12 +39,12 @@ def _row(shape: Shape, number: int, k_axis: int) -> Placement:
     return (rows * columns, columns, 1), 0, batch * rows * columns
 
 
-def _transpose(place: Place) -> Place:
-    """The transpose of a layout of the transposed shape."""
+def _transpose(lay_out: Place) -> Place:
+    """Return the layout that transposes `lay_out` of the transposed shape."""
 
     def transposed(shape: Shape, number: int, k_axis: int) -> Placement:
         batch, rows, columns = shape
-        (plane, column, row), first, extent = place((batch, columns, rows), number, k_axis)
+        (plane, column, row), first, extent = lay_out((batch, columns, rows), number, k_axis)
         return (plane, row, column), first, extent
 
     return transposed
@@ -109,13 +110,13 @@ def _narrow_batch(shape: Shape, number: int, k_axis: int) -> Placement:
 
 
 def _lead(count: int, length: int, number: int) -> int:
-    """How far `count` lines of `length` elements are apart if the last is to begin at 2**31."""
+    """Return the distance of `count` lines of `length` elements whose last one begins at 2**31."""
     return max(length, -(-WIDE // max(count - 1, 1)) + number)
 
 
-# How each layout lays out (batch, rows, columns): the shape, the number that tells the operands of
-# a case apart and the axis that runs over K give the strides, the first element's offset beyond the
-# guard, and how many elements the parent holds between its guards.
+# Each layout of (batch, rows, columns): the shape, the number that distinguishes the operands of a
+# case and the axis that runs over K give the strides, the first element's offset beyond the guard,
+# and the number of the parent's elements between its guards.
 LAYOUTS: Mapping[str, Place] = MappingProxyType(
     {
         ROW: _row,
@@ -138,7 +139,7 @@ HUGE = ("narrow", "narrow_transposed", "narrow_batch")
 
 
 def view(name: str, shape: Shape, number: int, k_axis: int) -> OperandView:
-    """The view that layout `name` makes of `shape` for operand `number`, guards included."""
+    """Return the view of `shape` in layout `name` for operand `number`, guards included."""
     # an empty side takes the strides of a side of 1, as torch gives them
     batch, rows, columns = (max(side, 1) for side in shape)
     strides, first, extent = LAYOUTS[name]((batch, rows, columns), number, k_axis)

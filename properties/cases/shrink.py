@@ -1,4 +1,4 @@
-"""The smallest case that still fails: one field at a time, by bisection where fields are sizes.
+"""Shrinking: the smallest case that still fails, field by field, by bisection of sizes.
 
 The fields of a case are few and ordered, so this takes about thirty runs where shrinking a stream
 of random choices takes a hundred, and the contract admits every candidate.
@@ -25,10 +25,10 @@ class _Stop(Exception):
 
 
 def shrink(case: Case, contract: Contract, fails: Fails) -> Case:
-    """A case of no larger rank that fails too, and of which no single field can be simplified.
+    """Return a case of no larger rank that also fails, and of which no single field can be simplified.
 
-    `fails(candidate)` says whether a case shows the same fault; None, when no more runs are
-    allowed, ends the search with what was found so far.
+    `fails(candidate)` returns whether a case shows the same fault; None, when no more runs are
+    allowed, ends the search with the best case so far.
     """
     tried = {case: False}
 
@@ -80,13 +80,15 @@ def _places(case: Case, contract: Contract) -> Iterator[Case]:
     names = contract.layout_names
     yield replace(case, layouts=tuple((operand, names[0]) for operand in ROLES), arguments=())
     for pair in case.arguments:
-        yield replace(case, arguments=tuple(one for one in case.arguments if one != pair))
+        yield replace(
+            case, arguments=tuple(argument for argument in case.arguments if argument != pair)
+        )
     for name in names:
         yield from (case.with_layout(operand, name) for operand in ROLES)
 
 
 def _shorten(case: Case, axis: str, contract: Contract, better: Callable[[Case], bool]) -> Case:
-    """The case with the smallest side found that fails: three by trial, then by bisection.
+    """Return the case with the smallest failing side: three by trial, then by bisection.
 
     Bisection assumes that what fails at one side fails at every longer one.
     """
@@ -113,7 +115,7 @@ def _shorten(case: Case, axis: str, contract: Contract, better: Callable[[Case],
             side = middle
         else:
             passes = middle
-    if case.fill != "index":  # data decide whether it shows: a shorter side may show it again
+    if case.fill != "index":  # the data decide whether it fails: a shorter side may fail again
         shorter = range(first, side, step)[:SCANNED]
         side = next((n for n in shorter if better(cut(n))), side)
     return cut(side)

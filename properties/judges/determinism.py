@@ -20,17 +20,17 @@ SAME = "same_bits_on_dirty_outputs"
 ORDER = "call_order"
 ROWS = "row_bits_at_any_m"
 PREDICTED = "equals_prediction"
-# one row, few, odd numbers on both sides of usual tiles, a whole tile, one beyond two of them
+# one row, few rows, odd numbers on both sides of usual tiles, a whole tile, two tiles and a row
 SIDES = (1, 2, 17, 33, 128, 257)
 
 
 def same_applies(observation: Observation) -> bool:
-    """Whether the case was called more than once and every call gave a comparable result."""
+    """Return whether the case was called more than once and every call gave a comparable result."""
     return observation.has_result and len(observation.calls) > 1
 
 
 def judge_same(observation: Observation) -> Iterator[Finding]:
-    """One finding if a later call's bits differ from the first call's."""
+    """Yield one finding if a later call's bits differ from the first call's."""
     first, over = observation.result, observation.calls[0].over
     for number, call in enumerate(observation.calls[1:], start=2):
         if call.result is None or call.result.dtype != first.dtype:
@@ -45,10 +45,10 @@ def judge_same(observation: Observation) -> Iterator[Finding]:
 
 
 def call_in_order(observation: Observation) -> Iterator[RelatedCall]:
-    """Calls with a larger and a smaller shape, other strides, another format; then the case's own.
+    """Yield calls with larger and smaller shapes, other strides, another format; then the case's own.
 
-    They follow each other in one process; the case's first call was made before all of them. The
-    last one is given tensors that a call has seen, with other elements in them since.
+    They follow each other in one process, after the case's first call. The last one is given
+    tensors that a call has seen, with other elements in them since.
     """
     own, kernel = replace(observation.case, compare=None, calls=1), observation.kernel
     case = replace(own, fill="index", seed=own.seed + 1)
@@ -79,23 +79,23 @@ def _other_cases(case: Case, observation: Observation) -> Iterator[Case | None]:
 
 
 def _other_layout(name: str, names: tuple[str, ...]) -> str:
-    # other strides, but not of a huge parent and not so few elements that nothing differs
+    # other strides, but not of a huge parent, and enough elements for results to differ
     usual = (n for n in ("padded", "row", "transposed", "column") if n in names and n != name)
     return next(usual, name)
 
 
 def order_applies(observation: Observation) -> bool:
-    """Whether the case was called once more after other calls."""
+    """Return whether the case was called once more after other calls."""
     return observation.case.compare == "order" and len(observation.related) > 0
 
 
 def judge_order(observation: Observation) -> Iterator[Finding]:
-    """One finding if the last call's bits, or what it does to memory, differ from the first's."""
+    """Yield one finding if the last call's bits, or its memory faults, differ from the first's."""
     first, (*others, last) = observation.result, observation.related
 
     def stale(got: str, expected: str) -> Finding:
-        place = f"the call after {len(others)} with other shapes, strides, formats or elements"
-        return make_finding(observation, ORDER, "stale", place, f"{got} after them", expected)
+        where = f"the call after {len(others)} with other shapes, strides, formats or elements"
+        return make_finding(observation, ORDER, "stale", where, f"{got} after them", expected)
 
     if lack := last.describe_lack(observation.out):
         got, expected = lack
@@ -110,30 +110,30 @@ def judge_order(observation: Observation) -> Iterator[Finding]:
     before = {(fault.kind, fault.where) for fault in observation.faults}
     for fault in last.call.run.faults:
         if (fault.kind, fault.where) not in before:
-            named = word(observation, fault.operand)
-            got = f"{fault.kind} ({fault.access} of {named}: {fault.got})"
+            label = word(observation, fault.operand)
+            got = f"{fault.kind} ({fault.access} of {label}: {fault.got})"
             yield stale(got, "none as in a call of its own")
             return
 
 
 def call_at_other_m(observation: Observation) -> Iterator[RelatedCall]:
-    """The same rows of a, and the same b, at every M of SIDES that the contract admits."""
+    """Yield calls with the same rows of a, and the same b, at every M of SIDES that is admitted."""
     case = replace(observation.case, compare=None, calls=1)
     for side in SIDES:
         other = vary(case, observation.kernel.contract, M=side)
         if other is not None and other != case:
-            # an element depends on its place alone, so the rows that both have are the same
+            # an element depends on its indices alone, so the rows that both have are the same
             tensors = tensors_of(other, observation.kernel)
             yield RelatedCall(other, tensors, f"M={side}")
 
 
 def rows_apply(observation: Observation) -> bool:
-    """Whether the case was called at other M."""
+    """Return whether the case was called at other M."""
     return len(_at_other_m(observation)) > 0
 
 
 def judge_rows(observation: Observation) -> Iterator[Finding]:
-    """One finding at the first row whose bits differ at another M."""
+    """Yield one finding at the first row whose bits differ at another M."""
     for other in _at_other_m(observation):
         shared = min(observation.case.M, other.asked.case.M)
         here, there = observation.result[..., :shared, :], other.result[..., :shared, :]
@@ -153,7 +153,7 @@ def _at_other_m(observation: Observation) -> list[Related]:
 
 
 def prediction_applies(observation: Observation) -> bool:
-    """Whether a device gave a result, and the simulator predicts its bits."""
+    """Return whether a device gave a result, and the simulator predicts its bits."""
     expected = None if observation.predicted is None else observation.predicted[observation.part]
     if expected is None or not observation.has_result:
         return False
@@ -162,7 +162,7 @@ def prediction_applies(observation: Observation) -> bool:
 
 
 def judge_prediction(observation: Observation) -> Iterator[Finding]:
-    """One finding at the first element that has other bits than predicted."""
+    """Yield one finding at the first element whose bits differ from the prediction."""
     assert observation.predicted is not None
     got, expected = observation.result, observation.predicted[observation.part]
     assert expected is not None
@@ -174,19 +174,19 @@ def judge_prediction(observation: Observation) -> Iterator[Finding]:
 
 
 def count_predicted(observation: Observation) -> tuple[int, int]:
-    """How many elements of all results have the bits predicted, and of how many bits are."""
+    """Count the elements of all results with the predicted bits, and those with a prediction."""
     equal = total = 0
-    for one in filter(prediction_applies, observation.split()):
-        assert one.predicted is not None
-        expected = one.predicted[one.part]
+    for result in filter(prediction_applies, observation.split()):
+        assert result.predicted is not None
+        expected = result.predicted[result.part]
         assert expected is not None
-        equal += int(agree(one.result, expected).sum())
+        equal += int(agree(result.result, expected).sum())
         total += expected.size
     return equal, total
 
 
 def agree(got: Array, expected: Array) -> Array:
-    """Where bits are equal; a NaN is the device's NaN, whatever its payload."""
+    """Mark equal bits; a device's NaN equals every NaN, whatever its payload."""
     equal = np.asarray(bits(got) == bits(expected))
     if got.dtype.kind not in "iu":
         equal |= np.isnan(widen(got)) & np.isnan(widen(expected))

@@ -35,7 +35,7 @@ PROMOTED = 128
 
 
 def exact_applies(observation: Observation) -> bool:
-    """Whether there is a result, and data whose sums the accumulator does not round."""
+    """Return whether there is a result, and data whose sums the accumulator does not round."""
     if observation.kernel.spec is not None:
         return observation.has_result and bool(evaluated(observation).exact.any())
     if not observation.has_result or observation.case.sums_are_exact:
@@ -46,7 +46,7 @@ def exact_applies(observation: Observation) -> bool:
 
 
 def bound_applies(observation: Observation) -> bool:
-    """Whether there is a result of a float GEMM of numbers; integer ones are exact or wrong."""
+    """Return whether there is a result of a float GEMM of numbers; integers must be exact."""
     case = observation.case
     floats = case.format.kind == "float" or observation.kernel.spec is not None
     return observation.has_result and floats and case.fill != "special"
@@ -54,53 +54,53 @@ def bound_applies(observation: Observation) -> bool:
 
 @remember
 def inputs(observation: Observation) -> tuple[Array, Array]:
-    """a (..., M, K) and b (..., K, N) as contiguous storage arrays."""
+    """Return a (..., M, K) and b (..., K, N) as contiguous storage arrays."""
     a, b = (stored_elements(observation.operands[name]) for name in "ab")
     return a, b
 
 
 @remember
 def evaluate_all(observation: Observation) -> tuple[SpecArray, ...]:
-    """What the kernel's `spec` makes of the operands: each result. Raises ValueError, in a line."""
+    """Evaluate the kernel's `spec`: every result. Raises a one-line ValueError."""
     return evaluate_with(observation, {})
 
 
 def evaluate_with(
     observation: Observation, other: Mapping[str, Any], between: str = "fp32"
 ) -> tuple[SpecArray, ...]:
-    """What the kernel's `spec` makes of the operands, with `other` in the place of some.
+    """Evaluate the kernel's `spec` on the operands, of which `other` replaces some.
 
-    `between`: the format of what is between the sums.
+    `between`: the format of intermediate values.
     """
     kernel, case = observation.kernel, observation.case
-    placed = (item for item in observation.operands.items() if item[1].use != WRITTEN)
-    operands = {name: (stored_elements(x), x.dtype) for name, x in placed}
+    read = (item for item in observation.operands.items() if item[1].use != WRITTEN)
+    operands = {name: (stored_elements(x), x.dtype) for name, x in read}
     rules = Rules(observation.target, kernel.contract.accumulator, between)
-    given = {**operands, **kernel.values_of(case), **other}
-    return evaluate(lambda **named: kernel.calculate(named), given, rules)
+    values = {**operands, **kernel.values_of(case), **other}
+    return evaluate(lambda **named: kernel.calculate(named), values, rules)
 
 
 def evaluated(observation: Observation) -> SpecArray:
-    """What the kernel's `spec` gives for the result. Raises ValueError, in a line."""
+    """Return the result that the kernel's `spec` gives. Raises a one-line ValueError."""
     return evaluate_all(observation)[observation.part]
 
 
 def list_shapes(observation: Observation) -> tuple[tuple[int, ...], ...]:
-    """The shape of each result that a call must give. Raises ValueError, in a line."""
+    """Return the shape of each result that a call must give. Raises a one-line ValueError."""
     case, kernel = observation.case, observation.kernel
-    if kernel.spec is None or case.is_sampled:  # which no formula is evaluated for
+    if kernel.spec is None or case.is_sampled:  # no formula is evaluated
         return (case.result_shape,) * max(1, len(kernel.written) * case.is_sampled)
     return tuple(c.shape for c in evaluate_all(observation))
 
 
 def label_results(observation: Observation) -> tuple[str, ...]:
-    """What messages call the results of a call."""
+    """Return the names of a call's results in messages."""
     return observation.kernel.label_results(len(list_shapes(observation)))
 
 
 @remember
 def exact(observation: Observation) -> Array:
-    """The exact product (of index and integer data), or the nearest float64."""
+    """Return the exact product (of index and integer data), or the nearest float64."""
     if observation.kernel.spec is not None:
         return evaluated(observation).value
     if bound_applies(observation):
@@ -110,7 +110,7 @@ def exact(observation: Observation) -> Array:
 
 @remember
 def accumulator(observation: Observation) -> Accumulated:
-    """What the contract's accumulator holds before it is stored: exact value, error bound."""
+    """Return the accumulator's exact value before it is stored, and its error bound."""
     if observation.kernel.spec is not None:
         c = evaluated(observation)
         return Accumulated(c.value, c.bound)
@@ -119,10 +119,10 @@ def accumulator(observation: Observation) -> Accumulated:
 
 
 def not_exact(observation: Observation) -> Array:
-    """Where the result is not the exact product, rounded once where the output cannot hold it.
+    """Mark where the result is not the exact product, rounded once if the output cannot hold it.
 
-    No order of the sum rounds (data.window), so one rounding to nearest is all that is allowed;
-    0 and -0 are equal. What overflows the output may be its largest value, Inf or NaN; an integer
+    No order of the sum rounds (data.window), so only one rounding to nearest is allowed; 0 and -0
+    are equal. A value that overflows the output may be its largest value, Inf or NaN; an integer
     output must saturate.
     """
     got, want, out = observation.result, exact(observation), observation.out
@@ -150,17 +150,17 @@ def _differs(got: Array, want: Array, out: Format) -> Array:
 
 
 def integer_range(fmt: Format) -> tuple[int, int]:
-    """The lowest and the highest value of an integer format."""
+    """Return the lowest and the highest value of an integer format."""
     high = int(fmt.max)
     return (-high - 1 if fmt.storage.kind == "i" else 0), high
 
 
 def declared_model(observation: Observation) -> DotModel:
-    """What the contract promises of the sums, as a dot whose steps may hold any of the k.
+    """Return the declared accumulation, as a dot whose steps may hold any of the k.
 
     fp32 and fp16: as the target's tensor cores keep them, as IEEE arithmetic without a target. A
-    tensor core without the operands' format gets them in fp16 if they are fp8 (Triton converts
-    them, exactly), and leaves the rest to multiply-adds. fp8 units that keep fewer bits than fp32
+    tensor core that lacks the operands' format gets fp8 operands in fp16 (Triton converts them,
+    exactly), and leaves the rest to multiply-adds. fp8 units that keep fewer bits than fp32
     count as fp32 where their sums start from zero at least every PROMOTED k and are added in fp32
     (wider units, to which Triton leaves small tiles, lose less: n (2**-25 + 2**-23) for n additions
     is below 127 * 2**-13, and below n * 2**-13); sums that never leave the unit are those of e8m13,
@@ -185,7 +185,7 @@ def declared_model(observation: Observation) -> DotModel:
 
 @remember
 def error_and_bound(observation: Observation) -> tuple[Array, Array]:
-    """|c - a b| and what the contract's accumulator and one rounding allow; float64 (..., M, N).
+    """Return |c - a b| and the error allowed by accumulator and one rounding; float64 (..., M, N).
 
     Where the exact result may overflow the output the bound is Inf.
     """
@@ -199,10 +199,10 @@ def error_and_bound(observation: Observation) -> tuple[Array, Array]:
 
 
 def judge_stored(got: Array, c: SpecArray, out: Format) -> tuple[Array, Array]:
-    """Where what was stored in `out` is not what a formula gives, and what it may be off by.
+    """Mark the elements stored in `out` that differ from a formula's, and return the bound.
 
     As not_exact and beyond_bound judge a case: exact where no evaluation rounds, else within the
-    bound and one rounding. Nothing is known of what is Inf or NaN for some evaluations.
+    bound and one rounding. Values that are Inf or NaN for some evaluations are not judged.
     """
     bound = bound_rounding(Accumulated(c.value, c.bound), out, "fp32").error
     with np.errstate(invalid="ignore"):
@@ -213,13 +213,13 @@ def judge_stored(got: Array, c: SpecArray, out: Format) -> tuple[Array, Array]:
 
 
 def beyond_bound(observation: Observation) -> Array:
-    """Where the error exceeds its bound."""
+    """Mark where the error exceeds its bound."""
     error, bound = error_and_bound(observation)
     return np.asarray(error > bound)
 
 
 def largest_ratio(observation: Observation) -> float | None:
-    """The largest finite error over its bound; 0 where both are 0, None where there is none."""
+    """Return the largest finite error over its bound; 0 if both are 0, or None."""
     error, bound = error_and_bound(observation)
     judged = np.isfinite(bound) & np.isfinite(error)
     return float(_ratio(error, bound)[judged].max()) if judged.any() else None
@@ -231,14 +231,14 @@ def _ratio(error: Array, bound: Array) -> Array:
 
 
 def judge_exact(observation: Observation) -> Iterator[Finding]:
-    """One finding at the first element that is not exact."""
+    """Yield one finding at the first element that is not exact."""
     wrong = Mismatch.of(not_exact(observation))
     if wrong is not None:
         yield _wrong_value(observation, EXACT, wrong, None)
 
 
 def judge_bound(observation: Observation) -> Iterator[Finding]:
-    """One finding at the element whose error exceeds its bound most."""
+    """Yield one finding at the element whose error exceeds its bound most."""
     beyond = beyond_bound(observation)
     wrong = Mismatch.of(beyond)
     if wrong is not None:
@@ -275,14 +275,14 @@ NAME = "special_values"
 
 
 def applies(observation: Observation) -> bool:
-    """Whether there is a float result of operands with NaN, Inf, subnormals and large numbers."""
+    """Return whether special data (NaN, Inf, subnormals, large numbers) give a float result."""
     case = observation.case
     special = case.fill == "special" and case.format.kind == "float"
     return special and observation.has_result and observation.out.kind == "float"
 
 
 def judge(observation: Observation) -> Iterator[Finding]:
-    """One finding for each way in which a special value is lost, or is where none belongs."""
+    """Yield one finding for each way in which a special value is lost or misplaced."""
     a, b = (widen(x) for x in inputs(observation))
     got, out = widen(observation.result), observation.out
     odd = special_values(a, b)
@@ -317,9 +317,9 @@ def judge(observation: Observation) -> Iterator[Finding]:
 
 
 def _nan_for_inf(observation: Observation) -> bool:
-    """Whether NaN may stand where the product is Inf.
+    """Return whether NaN is allowed where the product is Inf.
 
-    It may where lanes beyond K meet Inf with a mask's zero (a mask on one operand is enough for
+    It is where lanes beyond K meet Inf with a mask's zero (a mask on one operand is enough for
     numbers), where fp32 operands are multiplied in pieces (Inf less Inf is NaN), and where a narrow
     accumulator may overflow to the other sign.
     """
@@ -339,8 +339,8 @@ def _find_misplaced(
     x, y = (word(observation, name) for name in "ab")
     lines = {f"{x}[{row}, *]": a[lead][row], f"{y}[*, {column}]": b[lead][:, column]}
     met = [
-        f"{place} is {line[k]:g}"
-        for place, line in lines.items()
+        f"{line_name} is {line[k]:g}"
+        for line_name, line in lines.items()
         for k in np.flatnonzero(~np.isfinite(line))[:1]
     ]
     why = "; ".join(met) or "nothing that it meets is NaN or Inf"

@@ -56,7 +56,7 @@ PROPERTY_OF: Mapping[str, str] = MappingProxyType(
 
 
 def judge_faults(name: str) -> Judge:
-    """A judge that turns every fault that breaks property `name` into a finding."""
+    """Return a judge that turns every fault that breaks property `name` into a finding."""
 
     def judge(observation: Observation) -> Iterator[Finding]:
         for fault in observation.faults:
@@ -68,8 +68,8 @@ def judge_faults(name: str) -> Judge:
 
 def _from_fault(name: str, fault: Fault, observation: Observation) -> Finding:
     where = str(fault.where) if fault.where.line else None
-    named = introduce(observation, fault.operand)
-    place = f"{fault.access} of {named}" if named else fault.access
+    label = introduce(observation, fault.operand)
+    place = f"{fault.access} of {label}" if label else fault.access
     if where is not None:
         place = f"{place} at {where}"
     axis, note = axis_named(fault.axis) or fault.axis, ""
@@ -79,7 +79,7 @@ def _from_fault(name: str, fault: Fault, observation: Observation) -> Finding:
     more = {"operand": fault.operand or None, "axis": axis, "where": where}
     more |= {"cause": _cause(fault, observation), "file": fault.where.file or None}
     if fault.kind == "out_of_bounds":
-        # an address outside an operand says what is wrong by itself: rows 3..15 of a (M=3)
+        # an address outside an operand needs no expected value: rows 3..15 of a (M=3)
         more["message"] = f"{place}: {fault.got}"
     return make_finding(
         observation, name, fault.kind, place, fault.got, fault.expected, note, **more
@@ -87,7 +87,7 @@ def _from_fault(name: str, fault: Fault, observation: Observation) -> Finding:
 
 
 def _cause(fault: Fault, observation: Observation) -> str | None:
-    # a lane whose offset wrapped is not performed either, and the simulator calls it stray
+    # a lane whose offset wrapped is not performed either, and the simulator reports out_of_bounds
     kinds = {other.kind for other in observation.faults}
     if fault.follows == "out_of_bounds" and fault.follows not in kinds:
         return FIT if "wrapped_offset" in kinds else None
@@ -95,7 +95,7 @@ def _cause(fault: Fault, observation: Observation) -> str | None:
 
 
 def _longest_axis(name: str, observation: Observation) -> str | None:
-    """The axis along which an operand reaches furthest: whose index and stride make the offset."""
+    """Return the axis along which an operand reaches furthest: (size - 1) * stride."""
     operand = observation.operands.get(name)
     result = observation.calls[0].run.result
     axes: tuple[str, ...] = ("batch", "M", "N")
@@ -108,11 +108,11 @@ def _longest_axis(name: str, observation: Observation) -> str | None:
         return None
     reach = [(n - 1) * stride for n, stride in sides]
     axis = axes[-len(reach) :][reach.index(max(reach))]
-    return axis if axis in AXES else None  # another operand's may be a part of one
+    return axis if axis in AXES else None  # another operand's axis may be an expression
 
 
 def judge_inputs(observation: Observation) -> Iterator[Finding]:
-    """One finding per operand and kind of memory that changed."""
+    """Yield one finding per operand and kind of memory that changed."""
     nouns = {"element": "elements", "gap": "gap elements", "guard": "guard elements"}
     for change in observation.touched:
         if change.what == "view":
@@ -124,48 +124,48 @@ def judge_inputs(observation: Observation) -> Iterator[Finding]:
             many = f"{change.count} {noun} changed, first {first}"
             got = many if change.count > 1 else f"{noun.removesuffix('s')} {first} changed"
             expected = "none changed"
-        named = introduce(observation, change.operand)
-        place, fault = f"operand {named}", f"{change.what}_changed"
+        label = introduce(observation, change.operand)
+        place, fault = f"operand {label}", f"{change.what}_changed"
         yield make_finding(observation, INPUTS, fault, place, got, expected, operand=change.operand)
 
 
 # -- completion ----------------------------------------------------------------------------------
 COMPILES = "compiles"
-# the frontend's words: a kernel, Triton's message, and the configuration if there are several
+# the frontend's error: a kernel, Triton's message, and the configuration if there are several
 _REFUSED = re.compile(r"Triton refuses to compile (\S+): (.*?)(?: with \[([^]]*)\])?", re.DOTALL)
 _judge_device_asserts = judge_faults(ENDS)
 
 
 def judge_compiles(observation: Observation) -> Iterator[Finding]:
-    """Triton's refusal of the kernel, in Triton's words, on the line that it blames."""
+    """Yield Triton's refusal of the kernel, quoted, at the line that it names."""
     raised = observation.raised
     if raised is not None and raised.kind == "compile_error":
         place = "the kernel" if raised.where is None else raised.where
         got = raised.text.removeprefix(f"{raised.where}: ")
         expected = "a kernel that compiles"
         if refused := _REFUSED.fullmatch(got):
-            name, words, config = refused.groups()
-            got = f'"{words}" from Triton\'s compiler'
+            name, message, config = refused.groups()
+            got = f'"{message}" from Triton\'s compiler'
             expected = f"{name} to compile" + (f" with {config}" if config else "")
         more: dict[str, Any] = {"where": raised.where, "file": raised.file}
         yield make_finding(observation, COMPILES, raised.kind, place, got, expected, **more)
 
 
 def ends_applies(observation: Observation) -> bool:
-    """Whether the end of the calls is known; of a sampled call, only that it raised."""
+    """Return whether the end of the calls is known; of a sampled call, only that it raised."""
     return observation.is_known and (not observation.case.is_sampled or not observation.calls)
 
 
 def judge_ends(observation: Observation) -> Iterator[Finding]:
-    """What was raised, or would stop the device, or what is wrong with the result."""
+    """Yield what was raised or would stop the device, or what is wrong with the result."""
     yield from _judge_device_asserts(observation)
     raised = observation.raised
     if raised is None:
         judge_result = _judge_result if observation.is_simulated else _judge_device_result
-        numbers, shown = range(len(observation.calls)), observation.split()
-        judged = (list(judge_result(one, n)) for n in numbers for one in shown)
+        numbers, results = range(len(observation.calls)), observation.split()
+        judged = (list(judge_result(result, n)) for n in numbers for result in results)
         yield from next(filter(None, judged), [])
-    # what the simulator does not know, and its own errors, say nothing about the kernel
+    # unsupported operations and the simulator's own errors are no evidence about the kernel
     elif raised.kind in ("raised", "kernel_error", "limit"):
         call = f"call {len(observation.calls) + 1}" if observation.calls else "the call"
         place = call if raised.where is None else f"{call}, at {raised.where}"
@@ -176,7 +176,7 @@ def judge_ends(observation: Observation) -> Iterator[Finding]:
 
 
 def is_cuda_error(text: str) -> bool:
-    """Whether an error left the device's context unusable, as an illegal address does."""
+    """Return whether an error, such as an illegal address, left the CUDA context unusable."""
     return any(sign in text for sign in ("CUDA error", "Triton Error [CUDA]", "AcceleratorError"))
 
 
@@ -200,10 +200,10 @@ def _judge_result(observation: Observation, number: int) -> Iterator[Finding]:
     if fmt is None or (fmt.kind == "int" and not integers) or result.layout != torch.strided:
         expected = "an integer or float dtype" if integers else "a float dtype"
         yield wrong("wrong_dtype", str(result.dtype), expected)
-    promised = observation.kernel.contract.out
-    promised = promised if observation.part == 0 else None
-    if fmt is not None and promised is not None and fmt.dtype != FORMATS[promised].dtype:
-        expected = f"torch.{FORMATS[promised].dtype}, as promised"
+    declared = observation.kernel.contract.out
+    declared = declared if observation.part == 0 else None
+    if fmt is not None and declared is not None and fmt.dtype != FORMATS[declared].dtype:
+        expected = f"torch.{FORMATS[declared].dtype}, as promised"
         yield wrong("wrong_dtype", str(result.dtype), expected)
     if result.device.type != "cpu":
         yield wrong("wrong_device", str(result.device), "the inputs' device")
@@ -225,7 +225,7 @@ NAME = "mirror_equals_source"
 
 
 def applies(observation: Observation) -> bool:
-    """Whether the call ended and it launched something."""
+    """Return whether the call ended and launched something."""
     return (
         observation.trace is not None
         and observation.has_result
@@ -234,40 +234,42 @@ def applies(observation: Observation) -> bool:
 
 
 def judge(observation: Observation) -> Iterator[Finding]:
-    """One finding: the first access, in program order, where source and mirror differ."""
+    """Yield one finding: the first access, in program order, where source and mirror differ."""
     difference = find_difference(observation)
     if difference is not None:
         yield make_finding(observation, NAME, "access_differs", message=difference)
 
 
 def find_difference(observation: Observation) -> str | None:
-    """Where the first call first differs from what its mirror states, None if it does not."""
+    """Return where the first call first differs from its mirror, or None."""
     trace = observation.trace
     assert trace is not None
-    stated = observation.kernel.mirror(describe_call(observation))
-    if len(trace) != len(stated):
-        return f"launches: got {len(trace)}, expected {len(stated)}"
-    for (kernel, grid, accesses), launch in zip(trace, stated, strict=True):
+    declared = observation.kernel.mirror(describe_call(observation))
+    if len(trace) != len(declared):
+        return f"launches: got {len(trace)}, expected {len(declared)}"
+    for (kernel, grid, accesses), launch in zip(trace, declared, strict=True):
         got = touches_by_program(grid, accesses)
         pids = dict.fromkeys(launch.pids())
         for pid in [*pids, *(pid for pid in got if pid not in pids)]:
             expected = launch.touches(pid) if pid in pids else ()
             difference = first_difference(got.get(pid, ()), expected)
             if difference is not None:
-                where = f"{kernel}, " if len(stated) > 1 else ""
+                where = f"{kernel}, " if len(declared) > 1 else ""
                 return f"{where}pid {pid}, {difference}"
     return None
 
 
 def describe_call(observation: Observation) -> MirrorCall:
-    """The first call as its mirror is given it."""
+    """Describe the first call for its mirror."""
     run = observation.calls[0].run
     tensors = {name: operand.tensor for name, operand in observation.operands.items()}
     constants: dict[str, object] = {}
     for launch in run.launches:
         constants |= {**launch.integers, **launch.constexprs}
-    placed = {name: _place(tensor) for name, tensor in {**tensors, "c": run.result}.items()}
-    return MirrorCall(placed, constants)
+    tensors_by_name = {
+        name: _place(tensor) for name, tensor in {**tensors, "c": run.result}.items()
+    }
+    return MirrorCall(tensors_by_name, constants)
 
 
 def _place(x: torch.Tensor) -> MirrorTensor:
@@ -279,12 +281,12 @@ def _place(x: torch.Tensor) -> MirrorTensor:
 def touches_by_program(
     grid: tuple[int, int, int], accesses: Sequence[Any]
 ) -> dict[Pid, list[Touch]]:
-    """Accesses of every program of a launch, in order.
+    """Return the accesses of every program of a launch, in order.
 
-    An access holds offsets and mask with a leading axis over `programs`, of length 1 where they
+    An access holds offsets and mask with a leading axis over `programs`, of length 1 if they
     are the same for all; programs are numbered with the grid's first axis innermost.
     """
-    found: dict[Pid, list[Touch]] = defaultdict(list)
+    touches: dict[Pid, list[Touch]] = defaultdict(list)
     x, y, _ = grid
     for access in accesses:
         for row, program in enumerate(access.programs.tolist()):
@@ -294,5 +296,5 @@ def touches_by_program(
             if mask is not None:
                 mask = mask[row if len(mask) > 1 else 0]
             touch = Touch(access.kind, access.operand.name, offsets, mask, access.other, pid)
-            found[pid].append(touch)
-    return dict(found)
+            touches[pid].append(touch)
+    return dict(touches)

@@ -22,7 +22,7 @@ RELATIONS = tuple(name for name in COMPARE if name not in ("order", "rows"))
 
 
 def make_call(observation: Observation) -> Iterator[RelatedCall]:
-    """The related call, none where the contract admits no such call."""
+    """Yield the related call, none if the contract admits no such call."""
     case = replace(observation.case, compare=None, calls=1)
     relation, contract = observation.case.compare, observation.kernel.contract
     operands = observation.operands
@@ -56,9 +56,9 @@ def make_call(observation: Observation) -> Iterator[RelatedCall]:
             yield _call_on(turned, left, right, f"{y}^T {x}^T")
 
 
-def _call_on(case: Case, a: Array, b: Array, words: str) -> RelatedCall:
+def _call_on(case: Case, a: Array, b: Array, text: str) -> RelatedCall:
     tensors = {name: operand_of(case, name, data).tensor for name, data in (("a", a), ("b", b))}
-    return RelatedCall(case, tensors, words)
+    return RelatedCall(case, tensors, text)
 
 
 def _code(x: Array) -> Array:
@@ -82,10 +82,10 @@ def _take(x: Array, order: Array, axis: int) -> Array:
 
 
 def _order(observation: Observation, side: int) -> Array:
-    """Every aligned block of the smallest tile side reversed; what is left over stays."""
+    """Reverse every aligned block of the smallest tile side; the remainder stays."""
     order = np.arange(side)
     block = min((min(tile[:2]) for tile in observation.tiles), default=1)
-    block = max(1, min(block, side))  # fewer lines than a block are one
+    block = max(1, min(block, side))  # fewer lines than a block are one block
     whole = side - side % block
     order[:whole] = order[:whole].reshape(-1, block)[:, ::-1].ravel()
     return order
@@ -98,7 +98,7 @@ def _more_k(observation: Observation) -> int:
 
 
 def find_scales(observation: Observation) -> tuple[int, int]:
-    """s and t such that 2**-s a, 2**-t b and their sums are normal for index data; 0, 0 if none."""
+    """Return s and t such that 2**-s a, 2**-t b and their sums are normal (index data), or 0, 0."""
     case, out = observation.case, observation.out
     fmt = case.format
     if case.fill != "index" or fmt.kind != "float" or out.kind != "float":
@@ -109,12 +109,12 @@ def find_scales(observation: Observation) -> tuple[int, int]:
 
 
 def applies(observation: Observation) -> bool:
-    """Whether the case has a result and the related call was made."""
+    """Return whether the case has a result and the related call was made."""
     return observation.case.compare in RELATIONS and len(observation.related) > 0
 
 
 def judge(observation: Observation) -> Iterator[Finding]:
-    """One finding at the first element that is not what the related result says."""
+    """Yield one finding at the first element that contradicts the related result."""
     (other,) = observation.related
     if lack := other.describe_lack(observation.out):
         got, expected = lack
@@ -125,7 +125,7 @@ def judge(observation: Observation) -> Iterator[Finding]:
     if observation.case.compare == "negated":
         same |= _may_saturate(observation, there)
     if observation.case.compare == "scaled":
-        # what left the range of the output format may have saturated
+        # values beyond the range of the output format may have saturated
         wide = np.abs(widen(here))
         same |= ~np.isfinite(wide) | (
             wide == observation.out.max * 2.0 ** -sum(find_scales(observation))
@@ -150,7 +150,7 @@ def judge(observation: Observation) -> Iterator[Finding]:
 
 
 def _bring_back(observation: Observation, related: Related) -> tuple[Array, Array]:
-    """The case's result, and the related one's with the relation undone where that is exact."""
+    """Return both results, with the relation undone where that is exact."""
     first, other, case = observation.result, related.result, observation.case
     if case.compare == "negated":
         # the lowest integer has no negative of its own width
@@ -167,7 +167,7 @@ def _bring_back(observation: Observation, related: Related) -> tuple[Array, Arra
 
 
 def _same(x: Array, y: Array) -> Array:
-    """The same bits, 0 and -0 being one; NaN is NaN."""
+    """Mark equal bits, with 0 equal to -0 and NaN equal to NaN."""
     if x.dtype.kind in "iu":
         return np.asarray(x == y)
     wide, other = widen(x), widen(y)
@@ -175,10 +175,10 @@ def _same(x: Array, y: Array) -> Array:
 
 
 def _may_saturate(observation: Observation, there: Array) -> Array:
-    """Where a result and a negated one differ as saturation at the ends of the format makes them.
+    """Mark where a result and a negated one may differ by saturation at the ends of the format.
 
     `there` is the related result negated: int64 for integers. x is the value before saturation:
-    what shows the upper end has x >= high, so -x is at most -high, or the lower end.
+    the upper end shows x >= high, so -x is at most -high, or the lower end.
     """
     out, here = observation.out, observation.result
     if out.kind == "float":
@@ -189,10 +189,10 @@ def _may_saturate(observation: Observation, there: Array) -> Array:
     return _saturates(first, second, low, high) | _saturates(second, first, low, high)
 
 
-def _saturates(one: Array, other: Array, low: int, high: int) -> Array:
-    """Whether `one` is at an end, and `other` as far on the other side as that end's negative."""
-    top = (one == high) & (other <= max(-high, low))
-    return np.asarray(top | ((one == low) & (other >= min(-low, high))))
+def _saturates(x: Array, y: Array, low: int, high: int) -> Array:
+    """Mark where `x` is at an end, and `y` at or beyond that end's negative."""
+    top = (x == high) & (y <= max(-high, low))
+    return np.asarray(top | ((x == low) & (y >= min(-low, high))))
 
 
 def _is_bitwise(observation: Observation, other: Related) -> bool:
@@ -213,9 +213,9 @@ def _is_bitwise(observation: Observation, other: Related) -> bool:
 
 
 def _not_related(
-    observation: Observation, place: str, got: str, expected: str, note: str = ""
+    observation: Observation, where: str, got: str, expected: str, note: str = ""
 ) -> Finding:
     relation = observation.case.compare or ""
     axis = {"permuted_rows": "M", "permuted_columns": "N", "padded_k": "K"}.get(relation)
     more = {"operand": "c", "axis": axis}
-    return make_finding(observation, NAME, f"not_{relation}", place, got, expected, note, **more)
+    return make_finding(observation, NAME, f"not_{relation}", where, got, expected, note, **more)
