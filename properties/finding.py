@@ -1,4 +1,4 @@
-"""What a property found, and the one place that words it: `where: got X, expected Y`."""
+"""Findings: one failure of a property, with its message `where: got X, expected Y`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gemmproof.properties.observation import Observation
     from gemmproof.reference.arithmetic import Array
 
-UNEXPECTED = "unexpected_pass"  # the fault of what holds, and was expected not to
+UNEXPECTED = "unexpected_pass"  # the fault of a property that holds, and was expected not to
 Key = tuple[str, str, str, str | None, str | None, str | None]
 
 
@@ -23,11 +23,10 @@ class Finding:
 
     `fault` classifies it (out_of_bounds, tile_edge, last_k_block, ...). `operand` is "a", "b", "c"
     or a parameter's name, `axis` "M", "N", "K", "batch" or None. `where` is `file.py:31`, or None,
-    and `file` the path of that file.
-    `bound` is the allowed error where there is one. `message` is one line:
-    `where: got X, expected Y`. `cause` names the property whose finding brings this one about,
+    and `file` the path of that file. `bound` is the allowed error, if there is one. `message` is
+    one line: `where: got X, expected Y`. `cause` names the property whose finding causes this one,
     None for a root cause. `backend` is "simulator" or "cuda". `result` is the name of the result
-    whose elements are wrong, where there are several.
+    whose elements are wrong, if there are several.
     """
 
     property: str
@@ -47,31 +46,31 @@ class Finding:
 
     @builtins.property  # the field of that name hides it
     def key(self) -> Key:
-        """What two findings of one fault have in common, whatever the case."""
+        """The identity of a fault, which findings of different cases share."""
         return (self.backend, self.property, self.fault, self.operand, self.axis, self.where)
 
     def caused_by(self, property_name: str) -> Finding:
-        """The same finding, as a consequence of a finding of `property_name`."""
+        """Return the same finding, as a consequence of a finding of `property_name`."""
         return replace(self, cause=property_name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; the case is an object that --case takes."""
+        """Return plain data for JSON; the case is an object that --case takes."""
         return {**asdict(self), "case": self.case.to_dict()}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Finding:
-        """The finding that `to_dict` wrote. Raises ValueError naming what is wrong."""
-        known = [f.name for f in fields(Finding)]
-        if not isinstance(data, dict) or set(data) != set(known):
-            raise ValueError(f"finding: got {sorted(data)}, expected fields {' '.join(known)}")
+        """Read the finding that `to_dict` wrote. Raises ValueError naming what is wrong."""
+        names = [f.name for f in fields(Finding)]
+        if not isinstance(data, dict) or set(data) != set(names):
+            raise ValueError(f"finding: got {sorted(data)}, expected fields {' '.join(names)}")
         return Finding(**{**data, "case": Case.from_dict(data["case"])})
 
 
 def list_by_cause(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
-    """Each root cause with what follows from it, in order.
+    """List each root cause with its consequences, in order.
 
-    A finding names the property that it follows from; of several such findings it is the one of
-    the same operand, or the first. Where no root is left, the findings themselves are the roots.
+    A finding names the property that it follows from; of several such findings its cause is that of
+    the same operand, or the first. If no root is left, the findings themselves are the roots.
     """
     roots = [f for f in findings if f.cause is None] or list(findings)
     groups: list[tuple[Finding, list[Finding]]] = [(root, []) for root in roots]
@@ -96,9 +95,9 @@ def _trace_root(finding: Finding, roots: Sequence[Finding], findings: Sequence[F
 
 
 def find_reasons(findings: Sequence[Finding], expected: Mapping[str, str]) -> dict[Finding, str]:
-    """Of the findings that are expected, why: `expected` has a reason for their own property.
+    """Return the reasons of expected findings: `expected` has a reason for their own property.
 
-    Or for that of their root cause, with which they go.
+    Or for that of their root cause, which covers its consequences.
     """
     reasons: dict[Finding, str] = {}
     for root, followers in list_by_cause(findings):
@@ -120,10 +119,10 @@ def make_finding(
     note: str = "",
     **more: Any,
 ) -> Finding:
-    """A finding of one observation, worded `place: got X, expected Y` and then `note`.
+    """Make a finding of one observation: `place: got X, expected Y` and then `note`.
 
-    A `place` that is a Mismatch stands for its first element of the result. `more` are further
-    fields of Finding. A finding on a device says on which, in which configuration.
+    A Mismatch as `place` means its first element of the result. `more` are further fields of
+    Finding. A finding on a device names the device and its configuration.
     """
     if isinstance(place, Mismatch):
         name = observation.result_name
@@ -131,18 +130,18 @@ def make_finding(
     message = f"{place}: got {got}, expected {expected}{note}"
     if not observation.is_simulated:
         message = f"{message} on the {observation.device}{observation.how}"
-    stated = {"message": message, "backend": observation.backend, **more}
-    return Finding(property, fault, case=observation.case, got=got, expected=expected, **stated)
+    fields_ = {"message": message, "backend": observation.backend, **more}
+    return Finding(property, fault, case=observation.case, got=got, expected=expected, **fields_)
 
 
 def place_of(observation: Observation, at: tuple[int, ...]) -> str:
-    """An element of the result in words: c[0, 1]."""
+    """Format an element of the result: c[0, 1]."""
     return f"{observation.result_name}{list(at)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Elements of a result that are wrong: the first one, and how many of how many."""
+    """Elements of a result that are wrong: the first one, their count, and the result's size."""
 
     at: tuple[int, ...]
     count: int
@@ -150,17 +149,17 @@ class Mismatch:
 
     @staticmethod
     def of(wrong: Array) -> Mismatch | None:
-        """The marked elements; None where none is."""
+        """Return the marked elements, or None."""
         if not wrong.any():
             return None
-        at = tuple(int(places[0]) for places in wrong.nonzero())
+        at = tuple(int(indices[0]) for indices in wrong.nonzero())
         return Mismatch(at, int(wrong.sum()), wrong.size)
 
     def counted(self, verb: str, elements: str = "elements") -> str:
-        """ "; 3 of 12 elements differ"."""
+        """Return "; 3 of 12 elements differ"."""
         return f"; {self.count} of {self.size} {elements} {verb}"
 
     def number(self, x: Array) -> str:
-        """The element's value in another array, and its bits: NaNs differ in these alone."""
+        """Format the element's value in another array, and its bits: NaNs differ only in these."""
         code = int(x.view(f"u{x.itemsize}")[self.at])
         return f"{x[self.at]} (0x{code:0{2 * x.itemsize}x})"

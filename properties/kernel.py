@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 Values = Callable[..., Any] | tuple[int, int] | None
 
 READ, WRITTEN, UPDATED = USES = ("read", "written", "updated")
-NONE = "None"  # what a case says of an operand that is left out
+NONE = "None"  # a case's argument for an operand that is omitted
 
 
 class ContractError(ValueError):
-    """An operand that no case can have as it is stated, through no fault of the kernel."""
+    """An operand that cannot be built as it is declared, through no fault of the kernel."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Operand:
-    """A tensor that the wrapper takes by name: its format, its shape, what its elements may be.
+    """A tensor that the wrapper takes by name: its format, its shape, and its possible elements.
 
     `shape`: an axis, or a tuple of up to three: numbers, or text over M, N, K, batch and the
-    integers of a OneOf such as "M" or "K // 128". `values`: None for data that tell each element
-    from its neighbours (signed powers of two for floats, all values for integers), (low, high) for
-    integers from low to high, or a function of a numpy Generator, the shape and, by their names,
-    sizes, values of a OneOf and operands stated before, which returns an array. `use`: "read";
-    "written" for memory that the wrapper is to fill, as out=; "updated" for what it reads and
-    overwrites. The last two are results. `optional`: None is given in some cases. `layouts`:
-    "contiguous", "any" view, or names from layouts.LAYOUTS.
+    integers of a OneOf such as "M" or "K // 128". `values`: None for data that distinguish each
+    element from its neighbours (signed powers of two for floats, all values for integers), (low,
+    high) for integers from low to high, or a function of a numpy Generator, the shape and, by their
+    names, sizes, values of a OneOf and operands declared before, which returns an array. `use`:
+    "read"; "written" for memory that the wrapper is to fill, as out=; "updated" for one that it
+    reads and overwrites. The last two are results. `optional`: None is given in some cases.
+    `layouts`: "contiguous", "any" view, or names from layouts.LAYOUTS.
 
-    Raises ValueError, in one line, for what no operand can be.
+    Raises a one-line ValueError for values that no operand can have.
     """
 
     format: str
@@ -80,18 +80,18 @@ class Operand:
 
     def __repr__(self) -> str:
         first = f"{self.format!r}, {self.shape!r}"
-        words = ("values", "use", "optional", "layouts")
+        names = ("values", "use", "optional", "layouts")
         usual = {f.name: f.default for f in fields(self)}
-        said = (f"{n}={getattr(self, n)!r}" for n in words if getattr(self, n) != usual[n])
-        return f"Operand({', '.join((first, *said))})"
+        arguments = (f"{n}={getattr(self, n)!r}" for n in names if getattr(self, n) != usual[n])
+        return f"Operand({', '.join((first, *arguments))})"
 
     def _is_range(self, fmt: Format) -> bool:
-        """Whether the values are a lowest and a highest one that the format holds."""
-        stated = self.values
-        pair = isinstance(stated, tuple) and len(stated) == 2 and fmt.kind == "int"
-        if not pair or any(type(n) is not int for n in stated):  # type: ignore[union-attr]
+        """Return whether the values are a lowest and a highest one that the format holds."""
+        bounds = self.values
+        pair = isinstance(bounds, tuple) and len(bounds) == 2 and fmt.kind == "int"
+        if not pair or any(type(n) is not int for n in bounds):  # type: ignore[union-attr]
             return False
-        low, high = stated  # type: ignore[misc]
+        low, high = bounds  # type: ignore[misc]
         signed = fmt.storage.kind == "i"
         bits = 8 * fmt.itemsize - signed
         return -(2**bits) * signed <= low <= high < 2**bits
@@ -103,46 +103,46 @@ class Operand:
 
     @property
     def is_result(self) -> bool:
-        """Whether the call is to leave a result in it."""
+        """True if the call is to leave a result in it."""
         return self.use != READ
 
     def sides(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape at given sizes, by axis of the product."""
-        given = {**sizes, "batch": sizes.get("batch", 1)}
-        sides = tuple(n if isinstance(n, int) else evaluate_relation(n, given) for n in self.axes)
+        """Return the shape at given sizes, by axis of the product."""
+        values = {**sizes, "batch": sizes.get("batch", 1)}
+        sides = tuple(n if isinstance(n, int) else evaluate_relation(n, values) for n in self.axes)
         if any(n < 0 for n in sides):
             at = " ".join(f"{axis}={n}" for axis, n in sizes.items())
             raise ValueError(f"got {self.shape!r}, which is {sides} at {at}, expected sizes from 0")
         return sides
 
     def list_layouts(self) -> tuple[str, ...]:
-        """The layouts that it may have, row-major and dense first; each with strides of its own."""
+        """List its possible layouts, row-major and dense first, each with different strides."""
         named = self.layouts if isinstance(self.layouts, tuple) else tuple(LAYOUTS)
-        shape, found = ((1, 1, 1, *(5, 6, 7)[: len(self.axes)])[-3:]), dict[Any, str]()
+        shape, distinct = ((1, 1, 1, *(5, 6, 7)[: len(self.axes)])[-3:]), dict[Any, str]()
         for name in LAYOUTS if self.layouts != CONTIGUOUS else (ROW,):
-            # one element that stands for many is no set of indices, and no result
+            # a repeated element can be no set of indices, and no result
             repeats = name.startswith("expanded") or name == "shared"
-            lacks = (name in HUGE and name not in self.layouts) or (
+            excluded = (name in HUGE and name not in self.layouts) or (
                 name in BATCHED and len(self.axes) < 3
             )
-            lacks |= repeats and (callable(self.values) or self.is_result)
-            if name not in named or lacks:
+            excluded |= repeats and (callable(self.values) or self.is_result)
+            if name not in named or excluded:
                 continue
-            place = view(name, (shape[0], shape[1], shape[2]), 2, 1)
-            own = tuple(step for n, step in zip(shape, place.strides, strict=True) if n > 1)
-            found.setdefault((own, place.first), name)
-        return tuple(found.values())
+            operand_view = view(name, (shape[0], shape[1], shape[2]), 2, 1)
+            own = tuple(step for n, step in zip(shape, operand_view.strides, strict=True) if n > 1)
+            distinct.setdefault((own, operand_view.first), name)
+        return tuple(distinct.values())
 
 
-def is_name(word: Any) -> bool:
-    """Whether it can be the name of a parameter."""
-    return isinstance(word, str) and word.isidentifier() and not iskeyword(word)
+def is_name(text: Any) -> bool:
+    """Return whether it can be the name of a parameter."""
+    return isinstance(text, str) and text.isidentifier() and not iskeyword(text)
 
 
 class OneOf:
-    """A Python value that the wrapper takes by name, one of some: alpha, a flag, a group's size.
+    """A Python value that the wrapper takes by name, from several: alpha, a flag, a group's size.
 
-    Cases take the first where nothing asks for another. Raises ValueError, in one line.
+    Cases take the first unless another is requested. Raises a one-line ValueError.
     """
 
     def __init__(self, *values: Any) -> None:
@@ -155,11 +155,11 @@ class OneOf:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What cases call the values."""
+        """The values' names in cases."""
         return tuple(map(repr, self.values))
 
     def value(self, name: str) -> Any:
-        """The value that a case calls so. Raises ValueError for another name."""
+        """Return the value of that name. Raises ValueError for another name."""
         if name not in self.names:
             raise ValueError(f"got {name}, expected one of {' '.join(self.names)}")
         return self.values[self.names.index(name)]
@@ -175,7 +175,7 @@ class OneOf:
 
 
 def list_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names that a function has for its arguments, none where it hides them."""
+    """List the names of a function's parameters, none if it hides them."""
     try:
         return tuple(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -183,7 +183,7 @@ def list_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def call_by_name(function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
-    """What a function returns for these arguments and those of `named` that it has a name for."""
+    """Call a function with these arguments and those of `named` that it has a parameter for."""
     parameters = inspect.signature(function).parameters.values()
     if all(p.kind is not p.VAR_KEYWORD for p in parameters):
         takes = {p.name for p in parameters}
@@ -200,31 +200,30 @@ def _product(a: Any, b: Any) -> Any:
 
 
 def is_triton(function: object) -> bool:
-    """Whether this is a Triton kernel, which a wrapper launches, or what tunes one."""
+    """Return whether this is a Triton kernel, which a wrapper launches, or a tuner of one."""
     return type(function).__module__.partition(".")[0] == "triton"
 
 
-def require_kernel(place: str, kernel: object) -> None:
-    """Raise TypeError, in one line, for what is no KernelUnderTest."""
+def require_kernel(where: str, kernel: object) -> None:
+    """Raise a one-line TypeError unless it is a KernelUnderTest."""
     if not isinstance(kernel, KernelUnderTest):
         name = getattr(kernel, "__name__", None)
         got = f"the function {name}" if callable(kernel) and name else repr(kernel)
-        raise TypeError(f"{place}: got {got}, expected a KernelUnderTest")
+        raise TypeError(f"{where}: got {got}, expected a KernelUnderTest")
 
 
 @dataclass(frozen=True, slots=True)
 class KernelUnderTest:
     """A kernel to judge: `launch(a, b)` is its wrapper and returns c.
 
-    `mirror` is what the kernel's specification says of its accesses, a function that states the
-    launches of a call (reference/mirrors); None where nobody wrote one.
-    `operands`: what the wrapper takes by name besides a and b, an Operand or a OneOf each; "a" and
-    "b" stand there where they have a format, a shape or values of their own. `spec`: what c is, as
-    a function of a, b and the operands in numpy's terms (reference/spec says which), a tuple of
-    several results in the order of those that the wrapper writes, then of those that it returns;
-    a @ b where it is None. `device_only`: the simulator sees nothing of it (Gluon), so that it is
-    judged on a GPU alone; `predicted_by` is then a wrapper that gives the same bits, if there is
-    one, from which they are predicted. Raises ValueError in one line.
+    `mirror` is the kernel's specification of its accesses, a function that returns the launches of
+    a call (reference/mirrors), or None. `operands`: the wrapper's parameters by name other than a
+    and b, an Operand or a OneOf each; "a" and "b" are included if they have their own format, shape
+    or values. `spec`: c, as a function of a, b and the operands in numpy's terms (reference/spec
+    lists them), a tuple of several results in the order of those that the wrapper writes, then of
+    those that it returns; a @ b if None. `device_only`: the simulator cannot observe it (Gluon), so
+    that it is judged on a GPU alone; `predicted_by` is then a wrapper that gives the same bits, if
+    there is one, from which they are predicted. Raises a one-line ValueError.
     """
 
     name: str
@@ -271,7 +270,7 @@ class KernelUnderTest:
         if self.spec is None and set(ROLES) & set(self.operands):
             object.__setattr__(self, "spec", _product)
         if self.spec is not None:
-            # negated, permuted and transposed operands say nothing of a formula of its own
+            # the relations for negated, permuted and transposed operands need not hold of a formula
             object.__setattr__(self, "contract", replace(self.contract, symmetric=False))
 
     def _check_operands(self) -> None:
@@ -280,26 +279,28 @@ class KernelUnderTest:
             f"kernel {self.name}: got operands={self.operands!r}, expected Operands by name",
         )
         sizes = {"M": 16, "N": 16, "K": 16, "batch": 1}
-        for name, stated in self.operands.items():
+        for name, operand in self.operands.items():
             require(
-                isinstance(stated, Operand | OneOf)
+                isinstance(operand, Operand | OneOf)
                 and is_name(name)
-                and (name != "c" or (isinstance(stated, Operand) and stated.is_result))
+                and (name != "c" or (isinstance(operand, Operand) and operand.is_result))
                 and name not in sizes,
-                f"kernel {self.name}: got operand {name!r} of {stated!r}, expected an Operand or a"
+                f"kernel {self.name}: got operand {name!r} of {operand!r}, expected an Operand or a"
                 " OneOf by a parameter's name other than M, N, K and batch; c only for a result",
             )
             require(
                 name not in ROLES
-                or (isinstance(stated, Operand) and not stated.optional and not stated.is_result),
-                f"kernel {self.name}: got {name} of {stated!r}, expected an Operand that is read",
+                or (
+                    isinstance(operand, Operand) and not operand.optional and not operand.is_result
+                ),
+                f"kernel {self.name}: got {name} of {operand!r}, expected an Operand that is read",
             )
-        for name, one in self.choices.items():
-            first = one.values[0]
+        for name, choice in self.choices.items():
+            first = choice.values[0]
             sizes |= {name: first} if type(first) is int else {}
-        for name, stated in self.tensors.items():
+        for name, operand in self.tensors.items():
             try:
-                stated.sides(sizes)
+                operand.sides(sizes)
             except (ValueError, TypeError) as mistake:
                 raise ValueError(f"kernel {self.name}: shape of {name}: {mistake}") from None
         read = [n for n, o in self.tensors.items() if o.use != WRITTEN and n not in ROLES]
@@ -325,52 +326,54 @@ class KernelUnderTest:
         return tuple(name for name, x in self.tensors.items() if x.is_result)
 
     def label_results(self, count: int) -> tuple[str, ...]:
-        """What messages call the results: operands that are written, then c or result[i]."""
+        """Return the results' names in messages: operands that are written, then c or result[i]."""
         returned = count - len(self.written)
         others = ("c",) if returned == 1 else (f"result[{i}]" for i in range(returned))
         return (*self.written, *others)
 
     def list_options(self) -> dict[str, tuple[str, ...]]:
-        """What a case may say of each operand besides a and b, the simplest first."""
-        options = {name: one.names for name, one in self.choices.items()}
-        for name, stated in self.tensors.items():
+        """Return a case's options for each operand other than a and b, the simplest first."""
+        options = {name: choice.names for name, choice in self.choices.items()}
+        for name, declared in self.tensors.items():
             if name not in ROLES:
-                options[name] = stated.list_layouts() + ((NONE,) if stated.optional else ())
+                options[name] = declared.list_layouts() + ((NONE,) if declared.optional else ())
         return options
 
     def require_batch(self, case: Case) -> None:
-        """Raise ValueError, in one line, if a case has a batch where the kernel has none."""
+        """Raise a one-line ValueError if only one of case and kernel has a batch."""
         if (case.batch is not None) != self.contract.batched:
             got, expected = ("no batch", "one") if case.batch is None else ("a batch", "none")
             raise ValueError(f"case: got {got}, expected {expected} for {self.name}")
 
     def require(self, case: Case) -> None:
-        """Raise ValueError, in one line, if a case says of an operand what it cannot be."""
+        """Raise a one-line ValueError if a case has an invalid argument for an operand."""
         options = self.list_options()
-        for name, said in case.arguments:
+        for name, value in case.arguments:
             if name not in options:
                 known = " ".join(options) or "none"
                 raise ValueError(f"case {name}: got an operand, expected one of: {known}")
-            if said not in options[name]:
-                raise ValueError(f"case {name}: got {said}, expected {' or '.join(options[name])}")
+            if value not in options[name]:
+                raise ValueError(f"case {name}: got {value}, expected {' or '.join(options[name])}")
 
     def values_of(self, case: Case) -> dict[str, Any]:
-        """The Python values of a case by name, None for the tensors that it leaves out."""
-        said = dict(case.arguments)
-        values = {n: one.value(said.get(n, one.names[0])) for n, one in self.choices.items()}
-        left_out = (n for n, o in self.tensors.items() if o.optional and said.get(n) == NONE)
-        return {**values, **dict.fromkeys(left_out)}
+        """Return the Python values of a case by name, None for the tensors that it omits."""
+        arguments = dict(case.arguments)
+        values = {
+            n: choice.value(arguments.get(n, choice.names[0])) for n, choice in self.choices.items()
+        }
+        omitted = (n for n, o in self.tensors.items() if o.optional and arguments.get(n) == NONE)
+        return {**values, **dict.fromkeys(omitted)}
 
     def sizes_of(self, case: Case) -> dict[str, int]:
-        """What shapes of operands are stated over: the sides of a case, and its integers."""
+        """Return the names that shapes may use: the sides of a case, and its integers."""
         integers = {n: x for n, x in self.values_of(case).items() if type(x) is int}
         return {**integers, **case.sides}
 
     def call(self, case: Case, tensors: Mapping[str, Any], count: int = 1) -> Any:
-        """Call the wrapper on a case: a and b as they are, everything else by its name.
+        """Call the wrapper on a case: a and b as they are, all other arguments by name.
 
-        Returns its `count` results, a tuple of them where they are several: the operands that it
-        writes first, then what it returns that is no such operand.
+        Returns its `count` results, as a tuple if there are several: the operands that it writes
+        first, then the returned values that are no such operand.
         """
         named = {**tensors, **self.values_of(case)}
         a, b = (named.pop(name) for name in ROLES)
@@ -378,14 +381,14 @@ class KernelUnderTest:
         results = [tensors[name] for name in self.written]
         if not results:
             return returned
-        given = returned if isinstance(returned, tuple | list) else (returned,)
-        known = {id(x) for x in results}
-        results += [x for x in given if x is not None and id(x) not in known][
+        returned_values = returned if isinstance(returned, tuple | list) else (returned,)
+        written_ids = {id(x) for x in results}
+        results += [x for x in returned_values if x is not None and id(x) not in written_ids][
             : max(0, count - len(results))
         ]
         return results[0] if len(results) == 1 else tuple(results)
 
     def calculate(self, operands: Mapping[str, Any]) -> Any:
-        """What `spec` gives for the operands that it has a name for."""
+        """Evaluate `spec` on the operands that it has a parameter for."""
         assert self.spec is not None
         return call_by_name(self.spec, **operands)

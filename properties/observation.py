@@ -23,18 +23,18 @@ from gemmproof.reference.simulation import Fault, Launch, Run
 T = TypeVar("T")
 
 SIMULATOR = "simulator"
-# Kinds of errors that say nothing about the kernel.
-# What `remember` keeps that is the same for every result.
+# Functions whose results, kept by `remember`, are the same for every result of a call.
 OF_ALL_RESULTS = ("evaluate_all", "words_of")
+# Kinds of errors that are no evidence about the kernel.
 UNKNOWN = ("unsupported", "unseen", "internal", "exhausted")
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a call raised: `kind` is "raised", "compile_error", "kernel_error", "limit",
-    "unsupported", "unseen", "exhausted" or "internal".
+    """The error that a call raised, of a `kind`.
 
-    "unseen" is a launch in a language of which the simulator sees nothing;
+    `kind` is "raised", "compile_error", "kernel_error", "limit", "unsupported", "unseen",
+    "exhausted" or "internal". "unseen" is a launch in a language that the simulator cannot observe;
     "limit" is a call that never ends; "exhausted" one that ran out of time or memory but might end;
     "internal" an error of gemmproof itself. `file` is the path of the file that `where` names.
     """
@@ -49,8 +49,8 @@ class Raised:
 class Call:
     """One call of the wrapper that returned, over uninitialised memory full of `over`.
 
-    `results` are storage arrays, None each where the wrapper gave a wrong type, shape or dtype.
-    `result` and `given`, what it gave, are those of number `part`.
+    `results` are storage arrays, each None if the wrapper returned a wrong type, shape or dtype.
+    `result` and `given`, the object returned, are those of number `part`.
     """
 
     run: Run
@@ -60,20 +60,20 @@ class Call:
 
     @property
     def result(self) -> Array | None:
-        """The result as a storage array, None where it is none."""
+        """The result as a storage array, or None."""
         return self.results[self.part]
 
     @property
     def given(self) -> Any:
-        """What the wrapper gave for the result."""
+        """The object that the wrapper returned as the result."""
         return list_given(self.run.result, len(self.results))[self.part]
 
 
 @dataclass(frozen=True, slots=True)
 class RelatedCall:
-    """A call to be made besides a case's own: its operands, and the words for it.
+    """A further call to be made for a case: its operands, and its description as text.
 
-    `case` says how it is launched.
+    `case` determines how it is launched.
     """
 
     case: Case
@@ -83,7 +83,7 @@ class RelatedCall:
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """What a related call gave: `call`, or None and what it `raised` instead."""
+    """The outcome of a related call: `call`, or None and the error that it `raised` instead."""
 
     asked: RelatedCall
     call: Call | None
@@ -91,13 +91,13 @@ class Related:
 
     @property
     def result(self) -> Array:
-        """Its result, a storage array. Only where `describe_lack` finds nothing lacking."""
+        """Its result, a storage array. Only if `describe_lack` returns None."""
         assert self.call is not None
         assert self.call.result is not None
         return self.call.result
 
     def describe_lack(self, out: Format) -> tuple[str, str] | None:
-        """What it gave in place of a result of format `out`, and what was expected; else None."""
+        """Return the actual outcome and the result expected in format `out`, or None if met."""
         if self.call is None:
             assert self.raised is not None
             return self.raised.text, "a result"
@@ -110,14 +110,14 @@ class Related:
 
 @dataclass(slots=True)
 class Observation:
-    """What one case gave: the operands by name, a Call for every call, or what was raised.
+    """The outcome of one case: the operands by name, a Call for every call, or the error raised.
 
     `unread` are the operands that the result does not depend on: they hold NaN. `backend` is
-    "simulator" or "cuda"; `device` is the name of the device that launched, `how` the
-    configuration that a tuned kernel ran in there. `trace` is the simulator's, of the first call,
-    where the kernel has a mirror. `asked_sms`: whether the wrapper asked for the device's
-    properties. `predicted` is what the simulator predicts for the device, None where it cannot
-    predict the bits. `memo` keeps what `remember` derived.
+    "simulator" or "cuda"; `device` is the name of the device that launched, `how` the configuration
+    that a tuned kernel ran in there. `trace` is the simulator's, of the first call, if the kernel
+    has a mirror. `asked_sms`: whether the wrapper asked for the device's properties. `predicted` is
+    the simulator's prediction for the device, None if it cannot predict the bits. `memo` holds the
+    results of `remember`.
 
     Of several results it shows number `part`; `split` gives an observation for each.
     """
@@ -141,39 +141,39 @@ class Observation:
     part: int = 0
 
     def split(self) -> list[Observation]:
-        """This observation once for each result of a call."""
+        """Return one observation for each result of a call."""
         count = len(self.calls[0].results) if self.calls else 1
         return [self._show(part) for part in range(count)] if count > 1 else [self]
 
     def showing(self, name: str | None) -> Observation:
-        """This observation of the result of that name; as it is where there is none."""
-        return next((one for one in self.split() if one.result_name == name), self)
+        """Return the observation of the result of that name, or this one if there is none."""
+        return next((part for part in self.split() if part.result_name == name), self)
 
     def _show(self, part: int) -> Observation:
         calls = tuple(replace(call, part=part) for call in self.calls)
         related = tuple(
-            one if one.call is None else replace(one, call=replace(one.call, part=part))
-            for one in self.related
+            other if other.call is None else replace(other, call=replace(other.call, part=part))
+            for other in self.related
         )
-        shared = {name: made for name, made in self.memo.items() if name in OF_ALL_RESULTS}
+        shared = {name: value for name, value in self.memo.items() if name in OF_ALL_RESULTS}
         memo = self.memo.setdefault(f"part {part}", {})
         memo |= shared
         return replace(self, calls=calls, related=related, memo=memo, part=part)
 
     @property
     def result_name(self) -> str:
-        """What messages call the result: an operand that is written, else c or result[i]."""
+        """The result's name in messages: an operand that is written, else c or result[i]."""
         count = len(self.calls[0].results) if self.calls else max(1, len(self.kernel.written))
         return self.kernel.label_results(count)[self.part]
 
     @property
     def is_simulated(self) -> bool:
-        """Whether the simulator ran it, which sees accesses and lanes."""
+        """True if the simulator ran it, which records accesses and lanes."""
         return self.backend == SIMULATOR
 
     @property
     def is_known(self) -> bool:
-        """Whether the case says anything: the simulator knew every operation and did not fail."""
+        """True if the case is conclusive: the simulator knew every operation and did not fail."""
         return self.raised is None or self.raised.kind not in UNKNOWN
 
     @property
@@ -183,19 +183,19 @@ class Observation:
 
     @property
     def has_result(self) -> bool:
-        """Whether no call failed and the first one's c has the right type, shape and dtype."""
+        """True if no call failed and the first one's c has the right type, shape and dtype."""
         return self.raised is None and len(self.calls) > 0 and self.calls[0].result is not None
 
     @property
     def result(self) -> Array:
-        """The first call's result, a storage array. Only where `has_result`."""
+        """The first call's result, a storage array. Only if `has_result`."""
         result = self.calls[0].result
         assert result is not None
         return result
 
     @property
     def out(self) -> Format:
-        """The format of the result. Only where `has_result`."""
+        """The format of the result. Only if `has_result`."""
         return format_of(self.result.dtype)
 
     @property
@@ -205,10 +205,10 @@ class Observation:
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes it holds: operands and what they were, results, derived arrays."""
-        held = sum(part.nbytes for o in self.operands.values() for part in o.before)
+        """The approximate size in bytes: operands, their original bits, results, derived arrays."""
+        operand_bytes = sum(part.nbytes for o in self.operands.values() for part in o.before)
         results = [x for call in self.calls for x in call.results if x is not None]
-        return 3 * held + sum(8 * x.nbytes for x in results)
+        return 3 * operand_bytes + sum(8 * x.nbytes for x in results)
 
     @property
     def tiles(self) -> tuple[tuple[int, int, int], ...]:
@@ -217,15 +217,15 @@ class Observation:
 
 
 def list_given(result: object, count: int) -> list[Any]:
-    """What a wrapper gave as each of `count` results, None for what is missing."""
+    """Return the `count` results that a wrapper returned, None for each that is missing."""
     if count == 1:
         return [result]
-    given = list(result) if isinstance(result, tuple | list) else [result]
-    return (given + [None] * count)[:count]
+    results = list(result) if isinstance(result, tuple | list) else [result]
+    return (results + [None] * count)[:count]
 
 
 def remember(derive: Callable[[Observation], T]) -> Callable[[Observation], T]:
-    """`derive`, computed once for each observation."""
+    """Compute `derive` once for each observation."""
     name = derive.__name__
 
     @wraps(derive)
@@ -242,50 +242,50 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def parameters_of(launch: Callable[..., Any]) -> dict[str, str]:
-    """The wrapper's name of each operand, in the order in which it takes them.
+    """Return the wrapper's name of each operand, in the order in which it takes them.
 
-    A name that already means something else in a message ("c", the other operand's letter), or one
-    that cannot be known, stays the operand's own.
+    If a name already means something else in a message ("c", the other operand's letter), or cannot
+    be known, the operand keeps its own.
     """
     own = {name: name for name in ROLES}
     try:
         parameters = inspect.signature(launch).parameters.values()
-    except (TypeError, ValueError):  # no signature: a builtin, or a callable that hides it
+    except (TypeError, ValueError):  # a builtin, or a callable that hides its signature
         return own
-    taken = [p.name for p in parameters if p.kind in _POSITIONAL][: len(own)]
+    named = [p.name for p in parameters if p.kind in _POSITIONAL][: len(own)]
     clash = any(
-        word in ("c", *own) and word != name for word, name in zip(taken, own, strict=False)
+        label in ("c", *own) and label != name for label, name in zip(named, own, strict=False)
     )
-    return own if clash or len(taken) < len(own) else dict(zip(own, taken, strict=True))
+    return own if clash or len(named) < len(own) else dict(zip(own, named, strict=True))
 
 
 @remember
 def words_of(observation: Observation) -> Mapping[str, str]:
-    """The words for the operands of an observation, by their names."""
+    """Return the wrapper's names for the operands of an observation, by their own names."""
     return parameters_of(observation.kernel.launch)
 
 
 def word(observation: Observation, name: str) -> str:
-    """What the wrapper calls an operand; any other tensor by its own name."""
+    """Return the wrapper's name of an operand, or any other tensor's own name."""
     return words_of(observation).get(name, name)
 
 
 def introduce(observation: Observation, name: str) -> str:
-    """The operand's word, and the letter that cases have for it where that is another."""
-    shown = word(observation, name)
-    return shown if shown == name else f"{shown} ({name})"
+    """Return the wrapper's name of an operand, and its letter in cases if that differs."""
+    label = word(observation, name)
+    return label if label == name else f"{label} ({name})"
 
 
 def axes_of(observation: Observation, name: str) -> tuple[str, ...]:
-    """What the axes of an operand are called, such as "N" or "K // 128"; numbers where unknown."""
-    stated = observation.kernel.tensors.get(name)
-    if stated is None:
+    """Return the labels of an operand's axes, such as "N" or "K // 128"; numbers if unknown."""
+    declared = observation.kernel.tensors.get(name)
+    if declared is None:
         return ("batch", *ROLES[name].axes)[3 - observation.operands[name].tensor.dim() :]
-    axes = enumerate(map(str, stated.axes))
+    axes = enumerate(map(str, declared.axes))
     return tuple(axis if axis_named(axis) else str(i) for i, axis in axes)
 
 
 def axis_named(label: str | None) -> str | None:
-    """The axis of the product that an expression is about, where it is about a single one."""
+    """Return the axis of the product in an expression, or None unless there is exactly one."""
     names = set(re.findall(r"\b(?:M|N|K|batch)\b", label or ""))
     return names.pop() if len(names) == 1 else None

@@ -1,4 +1,4 @@
-"""The table of properties: what must hold of every GEMM kernel, root causes first."""
+"""The table of properties: claims that must hold of every GEMM kernel, root causes first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _has_floats(kernel: KernelUnderTest, launched: bool) -> bool:
 
 
 def _is_product(kernel: KernelUnderTest, launched: bool) -> bool:
-    # a formula of its own has other special values, and other relations or none
+    # a custom formula has other special values, and other relations or none
     return kernel.spec is None
 
 
@@ -56,7 +56,7 @@ def _is_deterministic(kernel: KernelUnderTest, launched: bool) -> bool:
 
 
 def is_predicted(kernel: KernelUnderTest, launched: bool = True) -> bool:
-    """Whether bits can be predicted: the simulator sees the kernel, or one that gives the same."""
+    """Return whether bits can be predicted: the simulator runs the kernel or its equivalent."""
     return not kernel.device_only or kernel.predicted_by is not None
 
 
@@ -64,15 +64,15 @@ def is_predicted(kernel: KernelUnderTest, launched: bool = True) -> bool:
 class Property:
     """A claim that is true of a good kernel, and the judge that finds where it is not.
 
-    `applies(observation)`: whether an observation can be judged by it; `judge` yields what is
-    wrong. `ratio(observation)` measures error over bound, where there is a bound. `follows` names
-    properties whose findings, in the same case, cause findings of this one (engine/observe.py says
-    when). `sound`: it is judged only where nothing was found that can change a value, because what
-    it compares with the result is wrong then too. `simulated`, `launched`: the backends that it is
-    judged on. `by_result`: each of several results is judged by itself. `sampled`: single programs
+    `applies(observation)`: whether the property can be judged on an observation; `judge` yields the
+    violations. `ratio(observation)` measures error over bound, if there is a bound. `follows` names
+    properties whose findings, in the same case, cause findings of this one (engine/observe.py has
+    the rules). `sound`: it is judged only if no finding can change a value, because otherwise the
+    reference of its comparison is wrong too. `simulated`, `launched`: the backends that it is
+    judged on. `by_result`: each of several results is judged separately. `sampled`: single programs
     show it, so that it is judged where only some of them ran. `promised(kernel, launched)`: whether
-    a kernel is held to it there. Without a `judge` it is judged by no case, but by what launches
-    are compiled to (gemmproof/lowering/guarantees.py).
+    a kernel is required to have it there. Without a `judge` it is not judged on cases, but on the
+    compiled launches (gemmproof/lowering/guarantees.py).
     """
 
     name: str
@@ -89,11 +89,11 @@ class Property:
     sampled: bool = False
 
 
-# what makes a wrong address, or a lane that is not the compiled kernel's
+# properties whose violation gives a wrong address, or a lane that is not the compiled kernel's
 ADDRESSES = (memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS)
-# what changes no value by itself
+# properties whose violation alone changes no value
 HARMLESS = (memory_use.BOUNDS, memory_use.HINTS)
-# what makes a wrong value
+# properties whose violation gives a wrong value
 VALUES = (
     memory_use.FIT,
     memory_use.HINTS,
@@ -255,7 +255,7 @@ PROPERTIES: tuple[Property, ...] = (
 )
 BY_NAME = {p.name: p for p in PROPERTIES}
 
-# what a case is compared with -> makes the calls that this takes besides its own
+# relation of a case -> makes the further calls that the comparison needs
 RELATED: dict[str, Callable[[Observation], Iterator[RelatedCall]]] = {
     "order": determinism.call_in_order,
     "rows": determinism.call_at_other_m,
@@ -264,7 +264,7 @@ RELATED: dict[str, Callable[[Observation], Iterator[RelatedCall]]] = {
 
 
 def list_required(kernel: KernelUnderTest, launched: bool = False) -> tuple[Property, ...]:
-    """The properties that a kernel is held to where it is simulated, or where it is launched."""
+    """List the properties required of a kernel on the simulator, or on a device if `launched`."""
     if kernel.device_only and not launched:
         return ()
     backend = (p for p in PROPERTIES if (p.launched if launched else p.simulated))
@@ -272,15 +272,15 @@ def list_required(kernel: KernelUnderTest, launched: bool = False) -> tuple[Prop
 
 
 def list_compiled(kernel: KernelUnderTest) -> tuple[Property, ...]:
-    """The properties that a kernel is held to by what its launches are compiled to."""
+    """List the properties required of a kernel's compiled launches."""
     return tuple(BY_NAME[name] for name in list_promised(kernel.contract))
 
 
 def list_unseen(kernel: KernelUnderTest) -> tuple[str, ...]:
-    """The properties that nobody judges of a kernel that the simulator does not see."""
+    """List the properties that are not judged of a kernel that the simulator cannot run."""
     if not kernel.device_only:
         return ()
-    known = {p.name for p in list_required(kernel, launched=True)}
-    seen = replace(kernel, device_only=False, predicted_by=None)
-    every = (*list_required(seen), *list_required(seen, launched=True))
-    return tuple(dict.fromkeys(p.name for p in every if p.name not in known))
+    judged = {p.name for p in list_required(kernel, launched=True)}
+    simulated = replace(kernel, device_only=False, predicted_by=None)
+    every = (*list_required(simulated), *list_required(simulated, launched=True))
+    return tuple(dict.fromkeys(p.name for p in every if p.name not in judged))

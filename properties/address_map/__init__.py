@@ -18,7 +18,7 @@ PROVED, MASKED, INSIDE, MISSING, OPEN = (
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What must hold of an index: proved, from the mask, missing, and so on."""
+    """A condition on an index: proved, from the mask, missing, and so on."""
 
     words: str
     status: str
@@ -35,11 +35,11 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What is missing: in words, as Python to be joined to the mask, and the call that has it.
+    """The missing condition: as text, as Python to be joined to the mask, and the call that has it.
 
-    `condition` and `call` are "" where the source has no names for it. `proved`: the solver showed
-    that with it every need of the access follows. `besides`: what the mask tests that no need asks
-    for, in words: lanes in view may be masked off by it.
+    `condition` and `call` are "" if the source has no names for it. `proved`: the solver showed
+    that with it every need of the access follows. `besides`: further conditions of the mask that no
+    need asks for, as text: lanes in view may be masked off by it.
     """
 
     words: str
@@ -51,10 +51,10 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class AccessMap:
-    """One load, store or atomic: of which operand, where, at which index, under which mask.
+    """One load, store or atomic: its operand, its position in the source, its index and its mask.
 
-    `status` is that of the whole: proved, missing or not decided; `why` says for which reason it is
-    not decided, `case` at which sizes it fails.
+    `status` is that of the whole: proved, missing or not decided; `why` is the reason why it is not
+    decided, `case` the sizes at which it fails.
     """
 
     kind: str
@@ -76,7 +76,7 @@ class KernelMap:
     """One launch of a kernel: its grid, and its accesses in the order of the source.
 
     `path` is the condition on the sizes under which the wrapper launches it, "" for none.
-    `constants` are those of its configuration. `failed`: why it could not be followed.
+    `constants` are those of its configuration. `failed`: the reason why it could not be followed.
     """
 
     kernel: str
@@ -89,19 +89,19 @@ class KernelMap:
 
 @dataclass(frozen=True, slots=True)
 class AddressMap:
-    """The address map of a wrapper; `open` says what could not be followed."""
+    """The address map of a wrapper; `open` lists the reasons why parts could not be followed."""
 
     kernels: tuple[KernelMap, ...]
     open: tuple[str, ...]
     scope: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return plain data."""
         return asdict(self)
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> AddressMap:
-        """What `to_dict` wrote."""
+        """Read the map that `to_dict` wrote."""
         kernels = (
             KernelMap(
                 **{

@@ -54,7 +54,7 @@ def list_beyond(contract: Contract, tile: Tile) -> Iterator[Extension]:
 
 
 def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[Extension]:
-    """Yield the undeclared keyword parameters of the wrapper that can be tried: out=, out_dtype=."""
+    """Yield the wrapper's undeclared keyword parameters that can be tried: out=, out_dtype=."""
     contract, takes = kernel.contract, list_parameters(kernel.launch)
     case = _middle_case(contract, tile)
     dtype = contract.out or case.dtype

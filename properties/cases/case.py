@@ -74,11 +74,11 @@ class Case:
         _require_name("dtype", self.dtype, OPERANDS)
         _require_name("fill", self.fill, FILLS)
         layouts = tuple(n for n in LAYOUTS if self.batch is not None or n not in BATCHED)
-        stated = dict(self.layouts)
-        for name, layout in stated.items():
+        layouts_by_name = dict(self.layouts)
+        for name, layout in layouts_by_name.items():
             _require_name("operand", name, tuple(ROLES))
             _require_name(name, layout, layouts)
-        others = ((name, stated.get(name, ROW)) for name in ROLES)
+        others = ((name, layouts_by_name.get(name, ROW)) for name in ROLES)
         object.__setattr__(self, "layouts", tuple(pair for pair in others if pair[1] != ROW))
         arguments = dict(self.arguments)
         for name, said in arguments.items():

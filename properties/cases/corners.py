@@ -28,34 +28,32 @@ from gemmproof.properties.contract import ROLES, Contract
 
 # -- views far from their origin -----------------------------------------------------------------
 MAX_GIVEN = 2**23  # elements of a and b: making more takes time
-# (M, N, batch), of which a contract may admit one; about a third of c lies beyond 2**31 elements
+# (M, N, batch), to be fitted to a contract; about a third of c lies beyond 2**31 elements
 PLACES = ((57344, 57344, 1), (65536, 49152, 1), (49152, 65536, 1))
 BATCHES = ((34816, 32768, 3), (8192, 8192, 48), (2048, 2048, 800))
 
 
 def list_far(case: Case, contract: Contract) -> Iterator[Case]:
-    """The case with so large a c: of whole tiles, of ragged ones, of one batch and of several.
+    """Yield the case with a c beyond 2**31 elements: whole tiles, ragged tiles, one batch, several.
 
-    None where the contract has no such sizes, or a and b would be large, too.
+    None if the contract has no such sizes, or a and b would be large, too.
     """
-    for places in (PLACES, BATCHES) if contract.batched else (PLACES,):
+    for sizes in (PLACES, BATCHES) if contract.batched else (PLACES,):
         for more in (0, -1):
-            found = (_make_far(case, contract, place, more) for place in places)
-            yield from [c for c in found if c is not None][:1]
+            cases = (_make_far(case, contract, size, more) for size in sizes)
+            yield from [c for c in cases if c is not None][:1]
 
 
-def _make_far(
-    case: Case, contract: Contract, place: tuple[int, int, int], more: int
-) -> Case | None:
-    M, N, batch = place
+def _make_far(case: Case, contract: Contract, size: tuple[int, int, int], more: int) -> Case | None:
+    M, N, batch = size
     sides = {"M": M + more, "N": N + 3 * more, "K": case.K}
     fitted: Any = contract.fit(sides | {"batch": batch} if contract.batched else sides)
     try:
         far = replace(case, **(fitted or {}))
     except ValueError:  # no case is that large
         return None
-    given = (far.M + far.N) * far.K * (far.batch or 1)
-    return far if math.prod(far.result_shape) > WIDE and given <= MAX_GIVEN else None
+    operand_count = (far.M + far.N) * far.K * (far.batch or 1)
+    return far if math.prod(far.result_shape) > WIDE and operand_count <= MAX_GIVEN else None
 
 
 # -- corners of tiles ----------------------------------------------------------------------------
@@ -64,7 +62,7 @@ MOST_SIZES = 24  # corners around constants; the others are drawn
 
 
 def corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
-    """Cases that every check starts with, the most revealing first; the contract admits each."""
+    """Yield the cases that every check starts with, the most revealing first, all admitted."""
     seen: set[Case] = set()
     for case in _corners(contract, survey, dtype):
         if not case.is_sampled:
@@ -75,7 +73,7 @@ def corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
 
 
 def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
-    one = smallest(contract, dtype)
+    simplest = smallest(contract, dtype)
     bm, bn, bk = widest_tile(survey, 0)
     sides = [
         (bm + 1, bn + 1, bk + 1),
@@ -89,16 +87,16 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         (5 * bm + 1, 1, 1),
         (1, 5 * bn + 1, 1),
     ]
-    first = replace(one, batch=None if one.batch is None else 2)
+    first = replace(simplest, batch=None if simplest.batch is None else 2)
     small = replace(first, M=7, N=6, K=bk + 3)
     for position, (M, N, K) in enumerate(sides):
-        # half of them, the first included, three times over uninitialised memory
+        # half of them, including the first, are called three times over uninitialised memory
         yield replace(first, M=M, N=N, K=K, calls=1 if position % 2 else 3)
         if position == 0:
             yield from _kinds(small, contract, early=True)
     for name, options in survey.arguments:
-        for said in options[1:]:
-            yield replace(small, M=bm + 1, arguments=((name, said),))
+        for value in options[1:]:
+            yield replace(small, M=bm + 1, arguments=((name, value),))
     for config in range(survey.configs):
         bm, bn, bk = widest_tile(survey, config)
         yield replace(first, M=bm + 1, N=bn + 1, K=2 * bk + 1, config=config)
@@ -106,7 +104,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
             yield replace(first, M=m + 1, N=n + 1, K=k + 1, config=config)
             aligned = replace(first, M=m + 1, N=2 * n, K=2 * k, config=config)
             yield aligned
-            if survey.asks_sms:  # which may decide the tile as well
+            if survey.asks_sms:  # the number of multiprocessors may decide the tile as well
                 yield replace(aligned, sms=1)
     bm, bn, bk = widest_tile(survey, 0)
     for split in survey.splits:
@@ -116,51 +114,51 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         for M, N in ((3 * bm + 1, 3 * bn), (5 * bm, 2 * bn + 1)):
             yield replace(first, M=M, N=N, K=bk + 1, sms=sms)
         yield replace(first, M=2 * bm + 1, N=2 * bn, K=2 * bk, sms=sms)
-    # a program's next tile in the other configurations, whose tiles have other sides
+    # one program walks several tiles in the other configurations, whose tiles have other sides
     for config in range(1, survey.configs if survey.asks_sms else 1):
         m, n, k = widest_tile(survey, config)
         yield replace(first, M=2 * m + 1, N=2 * n + 1, K=k + 1, config=config, sms=1)
     # many tiles, in the configuration where they are the least work
     least = min(range(survey.configs), key=lambda config: math.prod(widest_tile(survey, config)))
     for M, N, K in list_groups(survey.groups, widest_tile(survey, least)):
-        yield replace(one, M=M, N=N, K=K, config=least)
+        yield replace(simplest, M=M, N=N, K=K, config=least)
     # an empty K may have a kernel of its own, of which no dot shows the tile
     most = [max(sides) for sides in zip(*chain.from_iterable(survey.tiles), strict=True)]
     for count in survey.groups:
-        yield replace(one, M=count * most[0] + 1, N=2 * most[1] - 1, K=0)
+        yield replace(simplest, M=count * most[0] + 1, N=2 * most[1] - 1, K=0)
     yield from _kinds(small, contract, early=False)
     for fill in (f for f in list_fills(dtype)[1:] if f != "special"):
         calls = 3 if fill == "normal" else 1
         yield replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1, calls=calls)
-    # one column or one row may take a path of its own, for which K has to be long
+    # one column or one row may take its own path, for which K has to be long
     long = max(4 * bk, *(c for c in survey.constants if c < LONG_K), 0) + 1
     for M, N in ((bm + 1, 1), (1, bn + 1)):
-        yield replace(one, M=M, N=N, K=long, fill="normal", seed=1)
+        yield replace(simplest, M=M, N=N, K=long, fill="normal", seed=1)
     # sums of one sign over a long K: what a narrow accumulator cannot hold
-    yield replace(one, K=LONG_K, fill="positive", seed=1)
+    yield replace(simplest, K=LONG_K, fill="positive", seed=1)
     for name in contract.layout_names[1:]:
         for operand in ROLES:
             # the last of three matrices is the one that lies far away
             batch = 3 if name == "narrow_batch" else first.batch
-            # of a far matrix the largest offset within one tile too
+            # a far matrix: the largest offset within one tile too
             for K in (bk + 3, 3) if name in HUGE else (bk + 3,):
                 case = replace(first, M=5, N=7, K=K, batch=batch)
                 yield case.with_layout(operand, name)
-    yield from list_far(one, contract)
-    zeros = "special" if one.format.kind == "float" else "wide"
+    yield from list_far(simplest, contract)
+    zeros = "special" if simplest.format.kind == "float" else "wide"
     for seed in ZERO_SEEDS:
         yield replace(small, K=2 * small.K, fill=zeros, seed=seed)
     for M, N, K in list_sizes(survey.constants, (bm, bn, bk))[:MOST_SIZES]:
-        yield replace(one, M=M, N=N, K=K)
+        yield replace(simplest, M=M, N=N, K=K)
 
 
 def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
-    """One case of each relation between calls, and one of odd values; early, one per property."""
-    one = replace(case, seed=1)
+    """Yield one case of each relation between calls, and one of odd values; early, per property."""
+    base = replace(case, seed=1)
     for compare in list_relations(contract):
         if (compare in ("negated", "order", "rows")) == early:
             fill = "index" if compare in ("scaled", "order") else "normal"
-            related = replace(one, compare=compare, fill=fill)
+            related = replace(base, compare=compare, fill=fill)
             if compare == "rows":
                 # sums that cancel show rounding that a result of 16 bits hides elsewhere, and all
                 # terms of an even K have one that cancels them
@@ -169,4 +167,4 @@ def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
                 yield replace(related, K=2 * K)
             yield related
     if early and case.format.kind == "float":
-        yield replace(one, fill="special", M=13, N=11)
+        yield replace(base, fill="special", M=13, N=11)

@@ -1,4 +1,4 @@
-"""The numbers in the operands of a case, as tensors."""
+"""The elements of a case's operands, as tensors."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _RESULTS = {TORCH_DTYPES[f.name]: f for f in FORMATS.values() if f.result}
 
 
 def format_of_tensor(tensor: torch.Tensor) -> Format | None:
-    """The format of a tensor's elements, None for a dtype that no GEMM result has."""
+    """Return the format of a tensor's elements, None for a dtype that no GEMM result has."""
     return _RESULTS.get(tensor.dtype)
 
 
 def share_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two tensors have one storage."""
+    """Return whether two tensors share one storage."""
     return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() != 0
 
 
 def overwrite(tensor: torch.Tensor, other: torch.Tensor) -> None:
-    """Give a tensor the elements of another one of its shape and strides, in place."""
-    # along an expanded axis all elements are one, and torch does not write to all of them
+    """Overwrite a tensor in place with the elements of another of its shape and strides."""
+    # along an expanded axis all elements share one address, and torch does not write to them all
     own = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
     tensor[own].copy_(other[own])
 
 
 def as_tensor(storage: Array, dtype: str) -> torch.Tensor:
-    """A tensor of format `dtype` on the memory of a contiguous storage array."""
+    """Return a tensor of format `dtype` on the memory of a contiguous storage array."""
     return torch.from_numpy(storage.view(f"i{storage.itemsize}")).view(TORCH_DTYPES[dtype])
 
 
 def as_array(tensor: torch.Tensor) -> Array:
-    """A contiguous copy of a CPU tensor's elements, as a storage array of its format.
+    """Return a contiguous copy of a CPU tensor's elements, as a storage array of its format.
 
     Raises ValueError for a dtype without a format.
     """
@@ -59,14 +59,14 @@ def as_array(tensor: torch.Tensor) -> Array:
 
 
 # -- data ----------------------------------------------------------------------------------------
-# Of 8 seeds: the first half of K of a, or of b, is zeros in special and wide data, so that whole
-# tiles of zeros meet NaN and Inf, and numbers follow.
+# Two of 8 seeds: the first half of K of a, or of b, is zeros in special and wide data, so that
+# whole tiles of zeros meet NaN and Inf, and numbers follow.
 ZERO_SEEDS = (6, 7)
-_CHOICES = 2  # the stream of hashes that picks elements; the values of operands have their own
+_CHOICES = 2  # the stream of hashes that selects elements; the values of operands use other streams
 
 
 def window(fmt: Format) -> int:
-    """What `index` data keep sum_k |a_ik b_kj| within wherever K allows.
+    """Return the bound of sum_k |a_ik b_kj| that `index` data keep wherever K allows.
 
     Then every partial sum, in any order and any association, is an integer that the accumulator
     holds exactly: fp32 to 2**24, the fp8 chains of Hopper and Ada to 2**14 (their sums keep 14
@@ -78,77 +78,77 @@ def window(fmt: Format) -> int:
 
 
 def elements(case: Case, role: Role, shape: tuple[int, ...], fmt: Format | None = None) -> Array:
-    """The values of an operand, (batch, rows, columns), as a storage array.
+    """Return the values of an operand, (batch, rows, columns), as a storage array.
 
     `shape` may have sides of 1 where the layout repeats one element along an axis. `fmt` is the
     case's unless one is given.
     """
     fmt = fmt or case.format
     k_axis = role.k_axis
-    where = np.indices(shape, dtype=np.uint64, sparse=True)
+    indices = np.indices(shape, dtype=np.uint64, sparse=True)
     if case.fill == "cancelling":
-        # the second half of K meets the first: a negated, b equal but for one element in eight
+        # the second half of K cancels the first: a negated, b equal but for one element in eight
         half = np.uint64(shape[k_axis] // 2)
-        k = where[k_axis]
+        k = indices[k_axis]
         second = (k >= half) & (k < half + half)
-        folded = tuple(np.where(second, x - half, x) if x is k else x for x in where)
+        folded = tuple(np.where(second, x - half, x) if x is k else x for x in indices)
         x = _plain(case, role, folded, fmt)
         if role.number == 0:
             x = np.where(second, -x, x)
         else:
-            differs = second & (_hash(case.seed, _CHOICES, where) % np.uint64(8) == 0)
-            x = np.where(differs, _plain(case, role, where, fmt), x)
+            differs = second & (_hash(case.seed, _CHOICES, indices) % np.uint64(8) == 0)
+            x = np.where(differs, _plain(case, role, indices, fmt), x)
     else:
-        x = _plain(case, role, where, fmt)
+        x = _plain(case, role, indices, fmt)
         if case.fill in _SHAPED and fmt.kind == "float":
-            x = _SHAPED[case.fill](case, role, where, x, fmt)
+            x = _SHAPED[case.fill](case, role, indices, x, fmt)
         if case.fill in ("special", "wide") and case.seed % 8 == ZERO_SEEDS[role.number]:
-            x = np.where(where[k_axis] < np.uint64((shape[k_axis] + 1) // 2), 0.0, x)
+            x = np.where(indices[k_axis] < np.uint64((shape[k_axis] + 1) // 2), 0.0, x)
     x = np.broadcast_to(x, shape)
     return x.astype(fmt.storage) if fmt.kind == "int" else round_to(np.ascontiguousarray(x), fmt)
 
 
 def further_elements(
-    case: Case, stated: Operand, shape: tuple[int, ...], number: int, known: Mapping[str, Any]
+    case: Case, operand: Operand, shape: tuple[int, ...], number: int, known: Mapping[str, Any]
 ) -> Array:
-    """The values of an operand that a kernel states: of its function or range, or ones that differ.
+    """Return the values of a declared operand: from its function or range, or distinct ones.
 
-    `number` tells it from other operands; those of a and b mean that it stands in their place, with
-    the elements that they would have in its format. `known` are sizes, Python values and elements
-    of other operands, which a function may ask for by name.
+    `number` distinguishes it from other operands; the number of a or b means that it replaces that
+    operand, with the elements that it would have in its format. `known` are sizes, Python values
+    and elements of other operands, which a function may ask for by name.
 
-    Floats are signed powers of two from 2**-3 to 2**4, times 1 to 2 where the fill is not exact; no
-    two neighbours along an axis are the same, so that one in another's place is seen.
-    Raises ValueError where the function gives another shape.
+    Floats are signed powers of two from 2**-3 to 2**4, times 1 to 2 if the fill is not exact; no
+    two neighbours along an axis are the same, so that a swap of two is detected. Raises ValueError
+    if the function gives another shape.
     """
-    fmt = FORMATS[stated.format]
-    if callable(stated.values):
+    fmt = FORMATS[operand.format]
+    if callable(operand.values):
         rng = np.random.default_rng(case.seed)
-        made = np.asarray(call_by_name(stated.values, rng, shape, **known))
-        if made.shape != shape:
-            raise ValueError(f"operand values: got shape {made.shape}, expected {shape}")
-        return made.astype(fmt.storage) if fmt.kind == "int" else round_to(made, fmt)
+        values = np.asarray(call_by_name(operand.values, rng, shape, **known))
+        if values.shape != shape:
+            raise ValueError(f"operand values: got shape {values.shape}, expected {shape}")
+        return values.astype(fmt.storage) if fmt.kind == "int" else round_to(values, fmt)
     role = next((role for role in ROLES.values() if role.number == number), None)
-    usual = stated.values is None and (fmt.kind == "float" or fmt.name == "int8")
-    if role is not None and usual and stated.axes[-2:] == role.axes:
+    usual = operand.values is None and (fmt.kind == "float" or fmt.name == "int8")
+    if role is not None and usual and operand.axes[-2:] == role.axes:
         return elements(case, role, (1, *shape)[-3:], fmt).reshape(shape)
-    where = np.indices(shape, dtype=np.uint64)
-    code = _hash(case.seed, number + 1, tuple(where)).reshape(shape)
+    indices = np.indices(shape, dtype=np.uint64)
+    code = _hash(case.seed, number + 1, tuple(indices)).reshape(shape)
     if fmt.kind == "int":
         info = np.iinfo(fmt.storage)
-        low, high = stated.values or (max(info.min, -(2**30)), min(info.max, 2**30))
+        low, high = operand.values or (max(info.min, -(2**30)), min(info.max, 2**30))
         return (low + (code % np.uint64(high - low + 1)).astype(np.int64)).astype(fmt.storage)
-    step = sum((place * np.uint64(3 + 2 * i) for i, place in enumerate(where)), np.uint64(0))
-    step = step + np.uint64(case.seed + 3 * number)  # scalars differ from one another as well
+    step = sum((index * np.uint64(3 + 2 * i) for i, index in enumerate(indices)), np.uint64(0))
+    step = step + np.uint64(case.seed + 3 * number)  # scalars differ from each other as well
     exponent = (step % np.uint64(8)).astype(np.int64) - 3
-    # a tie of the sums stays one when it is scaled by a power of two
+    # a tie of the sums stays a tie when scaled by a power of two
     powers = case.fill in ("index", "ties")
     value = np.ldexp(1.0, exponent) * (1.0 if powers else 1 + _uniform(code))
     return round_to(np.asarray(_signed(code, value)), fmt)
 
 
-def _plain(case: Case, role: Role, where: tuple[Array, ...], fmt: Format) -> Array:
-    code = _hash(case.seed, role.number + (role.number >= _CHOICES), where)
+def _plain(case: Case, role: Role, indices: tuple[Array, ...], fmt: Format) -> Array:
+    code = _hash(case.seed, role.number + (role.number >= _CHOICES), indices)
     if case.fill in ("index", "special", "ties"):
         top = min(_amplitude(case.K, fmt), _amplitude(case.K, case.format))
         magnitude = (code >> np.uint64(1)) % np.uint64(top) + np.uint64(1)
@@ -171,15 +171,15 @@ def _plain(case: Case, role: Role, where: tuple[Array, ...], fmt: Format) -> Arr
     return (parts[0] + parts[1] + parts[2] + parts[3] - 2 * 0xFFFF) / 37837.0  # sqrt(4/12) * 2**16
 
 
-def _special(case: Case, role: Role, where: tuple[Array, ...], x: Array, fmt: Format) -> Array:
-    """Index data; some rows of a and columns of b have one special element, or large ones.
+def _special(case: Case, role: Role, indices: tuple[Array, ...], x: Array, fmt: Format) -> Array:
+    """Return index data in which some rows of a and columns of b have special or large elements.
 
     By a hash of the line: NaN, Inf, -Inf, -0 among zeros, a subnormal, or a line of large numbers
     whose products with another such line overflow fp16 and fp8 but not fp32. Three in eight lines
     stay plain, so most elements of c are numbers that no special value may reach.
     """
-    line, k = where[3 - role.k_axis], where[role.k_axis]
-    code = _hash(case.seed * 2 + role.number, _CHOICES, (where[0], line))
+    line, k = indices[3 - role.k_axis], indices[role.k_axis]
+    code = _hash(case.seed * 2 + role.number, _CHOICES, (indices[0], line))
     kind = code % np.uint64(8)
     here = k == (code >> np.uint64(8)) % np.uint64(max(case.K, 1))
     inf = np.inf if fmt.has_inf else np.nan
@@ -191,49 +191,49 @@ def _special(case: Case, role: Role, where: tuple[Array, ...], x: Array, fmt: Fo
     return np.where(kind == 5, np.copysign(large, x), x)
 
 
-def _subnormal(case: Case, role: Role, where: tuple[Array, ...], x: Array, fmt: Format) -> Array:
-    """Lines of subnormals, of large numbers and of numbers near 1 in turn, b one ahead of a.
+def _subnormal(case: Case, role: Role, indices: tuple[Array, ...], x: Array, fmt: Format) -> Array:
+    """Return lines of subnormals, of large numbers and of numbers near 1 in turn, b one ahead of a.
 
     Subnormals times large numbers are normal: there a flush of one operand loses all of c.
     Subnormals times numbers near 1 are subnormal in the format: there a flush of the sum or of the
     result does. Large numbers lift all subnormals of bf16 and fp32 to normal numbers, those of
     narrower ranges as far as sums of their squares stay in range.
     """
-    kind = (where[3 - role.k_axis] + np.uint64(role.number)) % np.uint64(3)
-    code = _hash(case.seed, role.number + _CHOICES + 1, where)
+    kind = (indices[3 - role.k_axis] + np.uint64(role.number)) % np.uint64(3)
+    code = _hash(case.seed, role.number + _CHOICES + 1, indices)
     steps = 1 + (code >> np.uint64(8)) % np.uint64(2 ** (fmt.p - 1) - 1)
     low = _signed(code, steps.astype(np.float64) * fmt.eta)
     near = _signed(code, 1 + _uniform(code))
     high, _ = _exponents(case.K, fmt)
-    large, one = 2.0 ** min(fmt.p + 16, high), 2.0 ** min(0, high)
-    return np.where(kind == 0, low, near * np.where(kind == 1, large, one))
+    large, unit = 2.0 ** min(fmt.p + 16, high), 2.0 ** min(0, high)
+    return np.where(kind == 0, low, near * np.where(kind == 1, large, unit))
 
 
-def _ties(case: Case, role: Role, where: tuple[Array, ...], x: Array, fmt: Format) -> Array:
-    """Sums that no accumulator of 14 bits rounds, 2**-9 beside a tie of a narrow result's format.
+def _ties(case: Case, role: Role, indices: tuple[Array, ...], x: Array, fmt: Format) -> Array:
+    """Return data whose sums no accumulator of 14 bits rounds, 2**-9 off a tie of a narrow result.
 
-    A row of a holds 16, 16 * 2**-p and +-2**-9 at three places next to each other, and zeros; p is
-    the precision of an fp8 format or bf16, in turn. b holds +-1, one sign a column. Rounding first
-    to another format of 8 to 11 bits loses the last term, and the tie then goes to even.
+    A row of a holds 16, 16 * 2**-p and +-2**-9 at three consecutive indices, and zeros; p is the
+    precision of an fp8 format or bf16, in turn. b holds +-1, one sign a column. Rounding first to
+    another format of 8 to 11 bits loses the last term, and the tie then goes to even.
     """
     if role.number > 0:
-        return np.where(_hash(case.seed, _CHOICES + 1, (where[2],)) & np.uint64(1), -1.0, 1.0)
-    row, turns = where[1], np.uint64(len(_TIED))
+        return np.where(_hash(case.seed, _CHOICES + 1, (indices[2],)) & np.uint64(1), -1.0, 1.0)
+    row, turns = indices[1], np.uint64(len(_TIED))
     narrow = np.array(_TIED)[(row % turns).astype(np.intp)]
     K = np.uint64(max(case.K, 1))
-    first = _hash(case.seed, _CHOICES, (where[0], row)) % K
-    place = (where[2] + K - first) % K
+    first = _hash(case.seed, _CHOICES, (indices[0], row)) % K
+    index = (indices[2] + K - first) % K
     last = _signed(row // turns, np.full(row.shape, 2.0**-9))
-    return np.select([place == 0, place == 1, place == 2], [16.0, 16.0 * 2.0**-narrow, last], 0.0)
+    return np.select([index == 0, index == 1, index == 2], [16.0, 16.0 * 2.0**-narrow, last], 0.0)
 
 
-# Where results are rounded twice: the precisions of fp8 and bf16.
+# Precisions at which results are rounded twice: those of fp8 and bf16.
 _TIED = sorted({float(f.p) for f in FORMATS.values() if f.is_fp8 or f.name == "bf16"})
 _SHAPED = {"special": _special, "subnormal": _subnormal, "ties": _ties}
 
 
 def _amplitude(K: int, fmt: Format) -> int:
-    """Largest |element| of `index` data: K * amplitude**2 <= window, and exact in the format."""
+    """Return the largest |element| of `index` data: exact in fmt, K * amplitude**2 <= window."""
     if fmt.kind == "int":
         return 127  # an int32 accumulator holds 2**17 products
     exact = min(2**fmt.p, 2**11)  # tf32 reads 11 bits of fp32
@@ -241,7 +241,7 @@ def _amplitude(K: int, fmt: Format) -> int:
 
 
 def _exponents(K: int, fmt: Format) -> tuple[int, int]:
-    """Highest and lowest exponent of `wide` data.
+    """Return the highest and the lowest exponent of `wide` data.
 
     K products of factors below 2**(high + 1) sum to at most 2**(emax - 1), so no output of the
     operands' format overflows. The lowest reaches the format's subnormals, or 2**-60 where the
@@ -253,11 +253,11 @@ def _exponents(K: int, fmt: Format) -> tuple[int, int]:
     return max(high, low), low
 
 
-def _hash(seed: int, stream: int, where: tuple[Array, ...]) -> Array:
-    """64 well-mixed bits per place (the finaliser of splitmix64, once per coordinate)."""
-    code: Array = np.full((1,) * max(len(where), 1), seed * 8 + stream + 1, np.uint64)
-    for place in where or (np.zeros(1, np.uint64),):
-        code = code * np.uint64(0x9E3779B97F4A7C15) + place + np.uint64(1)
+def _hash(seed: int, stream: int, indices: tuple[Array, ...]) -> Array:
+    """Return 64 well-mixed bits per index (the finaliser of splitmix64, once per coordinate)."""
+    code: Array = np.full((1,) * max(len(indices), 1), seed * 8 + stream + 1, np.uint64)
+    for coordinate in indices or (np.zeros(1, np.uint64),):
+        code = code * np.uint64(0x9E3779B97F4A7C15) + coordinate + np.uint64(1)
         code = (code ^ (code >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         code = (code ^ (code >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         code = code ^ (code >> np.uint64(31))
@@ -265,7 +265,7 @@ def _hash(seed: int, stream: int, where: tuple[Array, ...]) -> Array:
 
 
 def _uniform(code: Array) -> Array:
-    """[0, 1) on a grid of 2**-40, from the upper bits."""
+    """Return numbers in [0, 1) on a grid of 2**-40, from the upper bits."""
     return (code >> np.uint64(24)).astype(np.float64) * 2.0**-40
 
 

@@ -1,4 +1,4 @@
-"""Random cases of a contract, and the survey of a kernel that they aim at."""
+"""Random cases of a contract, and the survey of a kernel that guides them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Tile = tuple[int, int, int]
 # Multiply-adds of all tiles of a case, padding included: keeps a case near a tenth of a second.
 MAX_VOLUME = 2**25
 MOST_STEPS = 512  # K tiles of one case around a constant: the simulator walks them one by one
-MOST_TILES = 64  # a larger constant counts no tiles
-MOST_GROUPS = 2  # constants that may count them where none is named so
+MOST_TILES = 64  # a larger constant is no number of tiles
+MOST_GROUPS = 2  # constants tried as a group size if no constexpr is named as one
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the first runs showed of a kernel.
+    """Facts about a kernel from its first runs.
 
     `tiles[config]` is the (BLOCK_M, BLOCK_N, BLOCK_K) of each dot of that configuration. `splits`
     are values of constexprs that divide K among programs (SPLIT_K), `named_groups` of those that
-    group tiles (GROUP_M), in ascending order. `asks_sms`: whether the wrapper asks how many
-    multiprocessors there are. `constants`: what wrapper and kernels compare with and divide by, in
-    elements, tiles or products of sides, which no source says. `arguments`: what a case may say of
-    each operand besides a and b, the simplest first.
+    group tiles (GROUP_M), in ascending order. `asks_sms`: True if the wrapper asks for the number
+    of multiprocessors. `constants`: numbers that wrapper and kernels compare with and divide by, in
+    elements, tiles or products of sides, where the source does not say which. `arguments`: the
+    values that a case may have for each operand other than a and b, the simplest first.
     """
 
     tiles: tuple[tuple[Tile, ...], ...] = (((16, 16, 16),),)
@@ -47,46 +47,46 @@ class Survey:
 
     @property
     def configs(self) -> int:
-        """How many autotune configurations there are."""
+        """The number of autotune configurations."""
         return len(self.tiles)
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """How many tiles a swizzle groups, at most: what is named so, else what may be."""
+        """The largest group of tiles of a swizzle: the named one, else the candidates."""
         sides = {side for tiles in self.tiles for tile in tiles for side in tile}
         others = (c for c in self.constants if c <= MOST_TILES and c not in sides)
         return self.named_groups[-1:] or tuple(islice(others, MOST_GROUPS))
 
 
 def measure_volume(sides: Tile, tile: Tile) -> int:
-    """Multiply-adds of all tiles of a problem, padding included."""
+    """Return the multiply-adds of all tiles of a problem, padding included."""
     return math.prod(max(1, -(-n // block)) * block for n, block in zip(sides, tile, strict=True))
 
 
 @lru_cache(maxsize=64)
 def list_sizes(constants: tuple[int, ...], tile: Tile) -> tuple[Tile, ...]:
-    """(M, N, K) on both sides of every constant, the most telling first, the constants in turn.
+    """List (M, N, K) on both sides of every constant, the most revealing first, constants in turn.
 
-    A path taken at whole tiles is found where the other sides are whole tiles too, a fault beyond a
-    threshold where they are not.
+    A path taken at whole tiles is reached if the other sides are whole tiles too, a fault beyond a
+    threshold if they are not.
     """
     constants = tuple(c for c in constants if set(tile) != {c})
     units = dict.fromkeys((tile[0] * tile[1], *constants))
     products = chain.from_iterable(_share(c, tile) for c in units)
     turns = zip_longest(*(_around(c, tile) for c in constants), products)
-    found = dict.fromkeys(sides for sides in chain(*turns) if sides is not None)
-    return tuple(sides for sides in found if _fits(sides, tile))
+    distinct = dict.fromkeys(sides for sides in chain(*turns) if sides is not None)
+    return tuple(sides for sides in distinct if _fits(sides, tile))
 
 
 @lru_cache(maxsize=64)
 def list_groups(groups: tuple[int, ...], tile: Tile) -> tuple[Tile, ...]:
-    """(M, N, K) of one tile more than a swizzle groups, and of as many.
+    """List (M, N, K) of one tile more than a swizzle groups, and of as many.
 
-    Beside several tiles along the other axis: one row or column of them has one order alone. With
-    ragged sides and with whole tiles, which a wrapper may give to different kernels.
+    With several tiles along the other axis: a single row or column of tiles has only one order.
+    With ragged sides and with whole tiles, which a wrapper may give to different kernels.
     """
     bm, bn, bk = tile
-    found = [
+    problems = [
         sides
         for c in groups
         for sides in (
@@ -97,11 +97,11 @@ def list_groups(groups: tuple[int, ...], tile: Tile) -> tuple[Tile, ...]:
             (2 * bm, c * bn + bn, bk),
         )
     ]
-    return tuple(sides for sides in dict.fromkeys(found) if _fits(sides, tile))
+    return tuple(sides for sides in dict.fromkeys(problems) if _fits(sides, tile))
 
 
 def _around(c: int, tile: Tile) -> Iterator[Tile]:
-    """Sides of c - 1, c, c + 1 and multiples of c, in elements and in tiles."""
+    """Yield sides of c - 1, c, c + 1 and multiples of c, in elements and in tiles."""
     ragged: Tile = (tile[0] + 1, tile[1] + 1, tile[2] + 1)
     yield from _on_each_axis((c, c, c), tile, tile)
     if c <= MOST_TILES and c not in tile:
@@ -112,7 +112,7 @@ def _around(c: int, tile: Tile) -> Iterator[Tile]:
         for more in (0, 1):
             yield _shorten((bm, c * bn + more, bk), tile, 1)
     yield from _on_each_axis((c + 1, c + 1, c + 1), ragged, tile)
-    # multiples: of c and of no tile where there is one (3 c), else of both
+    # multiples: of c but not of the tile if possible (3 c), else of both
     multiples = [3 * c if c % b and 3 * c % b else math.lcm(c, b) for b in tile]
     multiples = [2 * c if n == c else n for n in multiples]
     yield from _on_each_axis((multiples[0], multiples[1], multiples[2]), tile, tile)
@@ -120,7 +120,7 @@ def _around(c: int, tile: Tile) -> Iterator[Tile]:
 
 
 def _on_each_axis(sides: Tile, others: Tile, tile: Tile) -> Iterator[Tile]:
-    """One problem with all the sides, or one for each where that is too large."""
+    """Yield one problem with all the sides, or one per axis if that is too large."""
     if _fits(sides, tile):
         yield sides
         return
@@ -130,7 +130,7 @@ def _on_each_axis(sides: Tile, others: Tile, tile: Tile) -> Iterator[Tile]:
 
 
 def _shorten(sides: Tile, tile: Tile, axis: int) -> Tile:
-    """The problem with at most one tile along the other axes, where it is too large as it is."""
+    """Cut the other axes to at most one tile if the problem is too large."""
     if _fits(sides, tile):
         return sides
     M, N, K = (sides[i] if i == axis else min(sides[i], tile[i]) for i in range(3))
@@ -138,7 +138,7 @@ def _shorten(sides: Tile, tile: Tile, axis: int) -> Tile:
 
 
 def _share(c: int, tile: Tile) -> Iterator[Tile]:
-    """Sides whose products are multiples of c, or just beyond it, while one is no whole tile."""
+    """Yield sides whose products are multiples of c, or just beyond it, one side no whole tile."""
     for axis in range(3) if c > max(tile) else ():
         half = max(tile[axis] // 2, 1)
         M, N, K = (half if i == axis else _complete(c, half, tile[i]) for i in range(3))
@@ -149,7 +149,7 @@ def _share(c: int, tile: Tile) -> Iterator[Tile]:
 
 
 def _complete(c: int, side: int, block: int) -> int:
-    """The least number of whole tiles whose product with `side` is a multiple of c."""
+    """Return the least number of whole tiles whose product with `side` is a multiple of c."""
     return math.lcm(c // math.gcd(c, side), block)
 
 
@@ -161,7 +161,7 @@ def _fits(sides: Tile, tile: Tile) -> bool:
 Choose = Callable[[Sequence[Any]], Any]
 
 SEEDS = range(1, 1000)
-# middle sizes, of no tile and of whole tiles; no square: it hides what is transposed
+# middle sizes, ragged and of whole tiles; not square: a square hides transposition
 RAGGED, WHOLE = (160, 150, 140), (128, 256, 64)
 # One case in this many is compared under each relation.
 COMPARED = 120
@@ -171,39 +171,39 @@ SMS = (1, 7)  # one program for every tile, and a number that divides no tile co
 
 
 def smallest(contract: Contract, dtype: str) -> Case:
-    """The simplest admitted case that has any work to do."""
+    """Return the simplest admitted case that has any work to do."""
     first = {axis: contract.sizes(axis).step for axis in AXES}
     return _make_case(first, contract, dtype)
 
 
 def probe(contract: Contract, dtype: str, sides: Tile = RAGGED) -> Case:
-    """A case of a middle size, for what a wrapper chooses by the sizes and the alignment."""
+    """Return a case of a middle size, for choices of a wrapper by sizes and alignment."""
     return _make_case(dict(zip("MNK", sides, strict=True)) | {"batch": 1}, contract, dtype)
 
 
 def _make_case(sides: dict[str, int], contract: Contract, dtype: str) -> Case:
     if not contract.batched:
         sides = {axis: sides[axis] for axis in "MNK"}
-    # a condition that sizes near these do not meet is met by those that it was accepted for
+    # if no sizes near these meet a condition, those do for which the contract accepted it
     starts = (sides, *(dict.fromkeys(sides, n) for n in (1, 16, 128, 1024)))
     fitted: dict[str, Any] = next(filter(None, map(contract.fit, starts)))
     return Case(dtype=dtype, **fitted)
 
 
 def list_fills(dtype: str) -> tuple[str, ...]:
-    """The fills that a format has values for: NaN, Inf and subnormals are no integers."""
+    """List the fills that a format has values for: NaN, Inf and subnormals are no integers."""
     is_float = FORMATS[dtype].kind == "float"
     return tuple(f for f in FILLS if is_float or f not in FLOAT_FILLS)
 
 
 def list_relations(contract: Contract) -> tuple[str, ...]:
-    """The relations between calls that a contract promises."""
-    promised = {"rows": contract.batch_invariant, "order": True}
-    return tuple(name for name in COMPARE if promised.get(name, contract.symmetric))
+    """List the relations between calls that a contract guarantees."""
+    guaranteed = {"rows": contract.batch_invariant, "order": True}
+    return tuple(name for name in COMPARE if guaranteed.get(name, contract.symmetric))
 
 
 def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) -> Case:
-    """One case that the contract admits; the first option of every choice is the simplest.
+    """Draw one case that the contract admits; the first option of every choice is the simplest.
 
     Order: configuration, M, N, K, batch, layouts, fill, seed, multiprocessors, calls, relation.
     """
@@ -222,9 +222,9 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
     calls = choose((1, 1, 1, 3))
     layouts = tuple(zip(ROLES, drawn, strict=True))
     case = replace(case, layouts=layouts, fill=fill, seed=seed, sms=sms, calls=calls)
-    said = ((name, choose(options)) for name, options in survey.arguments)
+    choices = ((name, choose(options)) for name, options in survey.arguments)
     first = dict(survey.arguments)
-    arguments = tuple((name, word) for name, word in said if word != first[name][0])
+    arguments = tuple((name, value) for name, value in choices if value != first[name][0])
     case = replace(case, arguments=arguments)
     compare = choose((*(None,) * (COMPARED - 1), *list_relations(contract)))
     if compare is not None and fill != "special":
@@ -237,7 +237,7 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
 def cases(
     contract: Contract, survey: Survey | None = None, dtype: str | None = None
 ) -> SearchStrategy[Case]:
-    """Cases of a contract as a Hypothesis strategy, sizes on and around a kernel's tiles.
+    """Return cases of a contract as a Hypothesis strategy, sizes on and around a kernel's tiles.
 
     Shrinks towards the first configuration, small M, N and K, row-major operands and index data.
     """
@@ -254,7 +254,7 @@ def cases(
 
 
 def is_admitted(case: Case, contract: Contract) -> bool:
-    """Whether the contract promises all that a case needs."""
+    """Return whether the contract admits everything that a case needs."""
     return (
         case.dtype in contract.formats
         and (case.batch is not None) == contract.batched
@@ -266,16 +266,16 @@ def is_admitted(case: Case, contract: Contract) -> bool:
 
 
 def fits_budget(case: Case, contract: Contract, survey: Survey) -> bool:
-    """Whether a case takes no more work than those that are drawn, or few programs of it run."""
+    """Return whether a case takes no more work than drawn cases do, or is sampled."""
     if case.config >= survey.configs:
         return False
     return case.is_sampled or fit_budget(case, contract, widest_tile(survey, case.config)) == case
 
 
 def vary(case: Case, contract: Contract, **fields: Any) -> Case | None:
-    """The case with other values of some fields, None where the contract admits no such case.
+    """Return the case with other values of some fields, None if the contract admits no such case.
 
-    Nor where it would be sampled, which gives no elements to compare.
+    None also if it would be sampled, which gives no elements to compare.
     """
     try:
         other = replace(case, **fields)
@@ -303,27 +303,27 @@ def _side(choose: Choose, block: int, splits: tuple[int, ...]) -> int:
 
 
 def widest_tile(survey: Survey, config: int) -> Tile:
-    """The largest side along each axis of a configuration's tiles."""
+    """Return the largest side along each axis of a configuration's tiles."""
     tiles = survey.tiles[config]
     return (max(t[0] for t in tiles), max(t[1] for t in tiles), max(t[2] for t in tiles))
 
 
 def fit_sides(case: Case, contract: Contract) -> Case:
-    """The case with admitted sizes near its own; as it is where there are none."""
+    """Return the case with admitted sizes near its own, or unchanged if there are none."""
     fitted: dict[str, Any] = contract.fit(case.sides) or {}
     return replace(case, **fitted)
 
 
 def fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:
-    """The case with the sides of most tiles cut until the work fits MAX_VOLUME."""
+    """Return the case with the sides of most tiles cut until the work fits MAX_VOLUME."""
     sides = [case.M, case.N, case.K]
     lead = max(1, case.batch or 1) * case.calls
     lead *= 1 if case.compare is None else RELATED_WORK.get(case.compare, 2)
     for longest in sorted(range(3), key=lambda axis: -sides[axis] // tile[axis]):
         padded = [-(-n // block) * block or 1 for n, block in zip(sides, tile, strict=True)]
-        held = sides[0] * sides[2] + sides[2] * sides[1] + sides[0] * sides[1]
+        element_count = sides[0] * sides[2] + sides[2] * sides[1] + sides[0] * sides[1]
         volume = math.prod(padded) * lead
-        if volume <= MAX_VOLUME and held * lead <= MAX_ELEMENTS:
+        if volume <= MAX_VOLUME and element_count * lead <= MAX_ELEMENTS:
             break
         block = tile[longest]
         count = max(1, MAX_VOLUME // (volume // padded[longest] * block))

@@ -25,7 +25,7 @@ class _Stop(Exception):
 
 
 def shrink(case: Case, contract: Contract, fails: Fails) -> Case:
-    """Return a case of no larger rank that also fails, and of which no single field can be simplified.
+    """Return a case of no larger rank that also fails, of which no single field can be simplified.
 
     `fails(candidate)` returns whether a case shows the same fault; None, when no more runs are
     allowed, ends the search with the best case so far.

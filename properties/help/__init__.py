@@ -1,4 +1,4 @@
-"""Help on properties and faults: texts alone, without imports."""
+"""Help on properties and faults: texts only, without imports."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 class Example:
     """A wrong line of a kernel, and its repair.
 
-    Both stand in docs/examples/right.py, which has `right` once the edits `given` (old text, new
-    text) are made; `given_words` says what those are. `options` are those of `check` under which
-    the wrong line is found. `unjudged` says why no test runs it, "" where one does.
+    Both apply to docs/examples/right.py, which has `right` after the edits `given` (old text, new
+    text); `given_words` describes those. `options` are those of `check` under which the wrong line
+    is found. `unjudged` is the reason why no test runs it, or "".
     """
 
     wrong: str
@@ -25,11 +25,11 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is to be known of one property.
+    """The help on one property.
 
-    `claim` is a sentence; `judged` says how it is judged, `finding` is a line as it is reported,
-    `causes` are usual causes, each with its fix, `options` what of the contract changes it, `docs`
-    where more is said.
+    `claim` is a sentence; `judged` describes how it is judged, `finding` is a line as it is
+    reported, `causes` are usual causes, each with its fix, `options` the parts of the contract that
+    change it, `docs` the further documentation.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class FaultPage:
-    """What is to be known of one kind of fault: which properties it breaks, what it says."""
+    """The help on one kind of fault: the properties that it breaks, its meaning, its causes."""
 
     name: str
     properties: tuple[str, ...]
@@ -56,5 +56,5 @@ class FaultPage:
 def state(
     name: str, holders: tuple[str, ...], says: str, cause: str, fix: str, *more: tuple[str, str]
 ) -> FaultPage:
-    """A page on a fault of these properties, with a cause and what mends it, and more of them."""
+    """Make a page on a fault of these properties, with a cause and its fix, and more of them."""
     return FaultPage(name, holders, says, ((cause, fix), *more))

@@ -54,7 +54,7 @@ def _kind(
     return FaultPage(name, (holder,), KINDS[name], causes, example)
 
 
-# what an observer of a launch sees
+# faults seen by an observer of a launch
 _SEEN = (
     _kind(
         "out_of_bounds",
@@ -123,7 +123,7 @@ _SEEN = (
         example=_ASSERT,
     ),
 )
-# how calls end, and what they leave
+# how calls end, and the results and memory that they leave
 _ENDED = (
     state("compile_error", ("compiles",), "Triton's frontend refuses the kernel, in its own words",
           "a variable of a loop changes its type", "make it that type before the loop"),
@@ -176,7 +176,7 @@ FAULTS = (*_SEEN, *_ENDED)
 _VALUES = ("exact_on_integers", "within_bound")
 _SPECIAL, _SUMS = ("special_values",), ("accumulator_as_declared",)
 
-# what explains wrong values
+# classes of wrong values
 _WRONG = (
     state("wrong_value", (*_VALUES, *_SPECIAL), "elements are wrong; no class explains them all",
           "another finding of the same case", "mend what is listed first"),

@@ -1,4 +1,4 @@
-"""Which pages of help there are, and which one a word means."""
+"""The index of the help pages, and the search by a word."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ PAGES: Mapping[str, Page] = MappingProxyType(
 FAULT_PAGES: Mapping[str, FaultPage] = MappingProxyType(
     {page.name: page for page in (*FAULTS, *MISFITS, *guarantee_pages.FAULTS)}
 )
-# of a property -> its claim, which the table of properties judges by
+# property -> its claim, which the table of properties uses
 CLAIMS: Mapping[str, str] = MappingProxyType({name: page.claim for name, page in PAGES.items()})
 
 
 def find_pages(word: str) -> list[Page | FaultPage]:
-    """The pages that a word means: that of its name, or those whose names have it as a part."""
+    """Return the page of that name, or those whose names have the word as a part."""
     every: dict[str, Page | FaultPage] = {**FAULT_PAGES, **PAGES}
     if word in every:
         return [every[word]]
     asked = word.replace("-", "_").strip("_")
     kinds: tuple[Mapping[str, Page | FaultPage], ...] = (PAGES, FAULT_PAGES)
     for pages in kinds:
-        if found := [page for name, page in pages.items() if f"_{asked}_" in f"_{name}_"]:
-            return found
+        if matches := [page for name, page in pages.items() if f"_{asked}_" in f"_{name}_"]:
+            return matches
     return []

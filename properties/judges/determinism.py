@@ -45,7 +45,7 @@ def judge_same(observation: Observation) -> Iterator[Finding]:
 
 
 def call_in_order(observation: Observation) -> Iterator[RelatedCall]:
-    """Yield calls with larger and smaller shapes, other strides, another format; then the case's own.
+    """Yield calls with larger and smaller shapes, other strides, another format; then the original.
 
     They follow each other in one process, after the case's first call. The last one is given
     tensors that a call has seen, with other elements in them since.
