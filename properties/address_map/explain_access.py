@@ -50,7 +50,7 @@ AXES = {1: ("index",), 2: ("row", "column"), 3: ("batch", "row", "column")}
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """What an index needs, and the index."""
+    """A condition on an index, and the index."""
 
     cond: Cond
     index: Poly
@@ -59,7 +59,7 @@ class _Goal:
 
 
 def axes_of(rank_: int) -> tuple[str, ...]:
-    """What the axes of an operand are called."""
+    """Return the labels of an operand's axes."""
     return AXES.get(rank_, tuple(f"index {i}" for i in range(rank_)))
 
 
@@ -68,12 +68,12 @@ def explain_access(
     solver: Solver,
     domain: Domain,
     constants: Mapping[str, Any],
-    words: Mapping[str, str],
+    operand_names: Mapping[str, str],
     fails: bool = False,
 ) -> AccessMap:
-    """The access of a scene in words; what it needs is asked of the solver.
+    """Return the map of a scene's access; the solver is asked for its needs.
 
-    `fails`: a case showed already that what is lacking is a fault, and no sizes are sought.
+    `fails`: a case already showed that the missing condition is a fault, and no sizes are sought.
     """
     access = scene.access
     names = scene.names(constants)
@@ -84,7 +84,7 @@ def explain_access(
     where = access.where
     source = scene.source if scene.is_direct else None
     call = source.find_call(where.line, access.kind) if source and where else None
-    operand = words.get(access.tensor.name, access.tensor.name)
+    operand = operand_names.get(access.tensor.name, access.tensor.name)
 
     def make(indices: tuple[Index, ...], mask: str, status: str, **more: Any) -> AccessMap:
         return AccessMap(
@@ -108,14 +108,14 @@ def explain_access(
     case, at = places[0]
     labels = axes_of(len(at))
     by_axis = [_goals(labels[i], x, access, i, namer) for i, x in enumerate(at)]
-    goals = [goal for some in by_axis for goal in some]
+    goals = [goal for group in by_axis for goal in group]
     statuses = [_judge(solver, goal, access, case) for goal in goals]
     lacking = [goal for goal, status in zip(goals, statuses, strict=True) if status == MISSING]
     status, why, sizes = PROVED, "", ""
-    several = len(places) > 1  # ways in which a choice of strides makes the index
+    several = len(places) > 1  # choices of strides that give the index
     if not several and (fails or not lacking):
-        said_ = verdicts.REFUTED if lacking else verdicts.PROVED
-        verdict = Verdict(said_, access.kind, access.where)
+        outcome = verdicts.REFUTED if lacking else verdicts.PROVED
+        verdict = Verdict(outcome, access.kind, access.where)
     else:
         (verdict,) = judge_bounds(solver, access, domain.axes)
     if verdict.status == verdicts.REFUTED:
@@ -134,10 +134,10 @@ def explain_access(
         fix = _repair(scene, solver, names, lacking, goals, case, numbers)
         besides = _list_besides(solver, access, goals, case)
         fix = replace(fix, besides=" and ".join(map(masks.judge, besides)))
-    said = dict(zip(map(id, goals), statuses, strict=True))
+    status_of = dict(zip(map(id, goals), statuses, strict=True))
     indices = [
-        Index(label, namer.say(x), tuple(Need(goal.words, said[id(goal)]) for goal in some))
-        for label, x, some in zip(labels, at, by_axis, strict=True)
+        Index(label, namer.say(x), tuple(Need(goal.words, status_of[id(goal)]) for goal in group))
+        for label, x, group in zip(labels, at, by_axis, strict=True)
     ]
     mask = masks.judge(access.mask)
     return make(tuple(indices), mask, status, why=why, case=sizes, fix=fix)
@@ -165,7 +165,7 @@ def _judge(solver: Solver, goal: _Goal, access: Access, case: Cond) -> str:
 
 
 def _list_besides(solver: Solver, access: Access, goals: list[_Goal], case: Cond) -> list[Cond]:
-    """The parts of a mask that do not follow from the needs."""
+    """List the parts of a mask that do not follow from the needs."""
     parts = access.mask.parts if access.mask.kind == "all" else (access.mask,)
     needed = (access.path, case, *(goal.cond for goal in goals))
     return [part for part in parts if solver.follows(part, *needed) != YES]
@@ -175,19 +175,19 @@ def _repair(
     scene: Scene, solver: Solver, names: Mapping[str, Ints], lacking: list[_Goal],
     goals: list[_Goal], case: Cond, numbers: Mapping[str, int],
 ) -> Fix:  # fmt: skip
-    """The conditions that an access lacks, proved to be enough where they could be spelled."""
+    """Return the conditions that an access lacks, proved to be enough if they could be spelled."""
     access = scene.access
     spelled: list[Expression] = []
     for goal in lacking:
         if goal.size is None:
-            made = spell_natural(goal.index, names, numbers, access.shape)
+            expression = spell_natural(goal.index, names, numbers, access.shape)
         else:
-            made = spell_below(goal.index, goal.size, names, numbers, access.shape)
-        if made is not None:
-            spelled.append(made)
-    words = " and ".join(goal.words for goal in lacking)
+            expression = spell_below(goal.index, goal.size, names, numbers, access.shape)
+        if expression is not None:
+            spelled.append(expression)
+    text = " and ".join(goal.words for goal in lacking)
     if len(spelled) < len(lacking) or not scene.is_direct or scene.is_window:
-        return Fix(words, "", "", False)
+        return Fix(text, "", "", False)
     added = every(x.cond for x in spelled)
     given = (access.path, access.mask, case, added)
     enough = all(solver.follows(goal.cond, *given) == YES for goal in goals)
@@ -195,9 +195,9 @@ def _repair(
     source, where = scene.source, access.where
     call = source.find_call(where.line, access.kind) if source and where else None
     if not enough or source is None or call is None:
-        return Fix(words, "", "", enough)
-    text = add_to_mask(source, call, access.kind, condition, sums=True)
-    return Fix(words, condition, text, True)
+        return Fix(text, "", "", enough)
+    call_text = add_to_mask(source, call, access.kind, condition, sums=True)
+    return Fix(text, condition, call_text, True)
 
 
 def _format_sizes(domain: Domain, model: Model | None) -> str:
@@ -214,7 +214,7 @@ MOST_PATHS = 12  # that are explained
 
 @dataclass(slots=True)
 class _Book:
-    """What the paths are asked for, and what could not be followed."""
+    """The ledger of a wrapper's paths: what could not be followed."""
 
     kernel: KernelUnderTest
     unvisited: dict[str, None] = field(default_factory=dict)
@@ -227,7 +227,7 @@ class _Book:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """One launch on one path, followed: its scenes, or why there are none."""
+    """One launch on one path, followed: its scenes, or the reason why there are none."""
 
     domain: Domain
     path: Path
@@ -242,9 +242,9 @@ def follow_all(
     target: str | None = None,
     config: int = 0,
     seconds: float = SECONDS,
-    tell_open: Callable[[str], None] = lambda why: None,
+    on_open: Callable[[str], None] = lambda why: None,
 ) -> Iterator[Followed]:
-    """Every launch that a wrapper makes, on each path, for each way of calling it."""
+    """Yield every launch of a wrapper, on each path, for each way of calling it."""
     deadline = counted_seconds() + seconds
     book, paths = _Book(kernel), 0
     try:
@@ -266,7 +266,7 @@ def follow_all(
         book.leave_all_open(f"{seconds:g} s were not enough")
     finally:
         for why in book.unvisited:
-            tell_open(why)
+            on_open(why)
 
 
 def _follow(domain: Domain, path: Path, deadline: float) -> Iterator[Followed]:
@@ -290,17 +290,20 @@ def explain(
     seconds: float = SECONDS,
     tell: Callable[[], None] = lambda: None,
 ) -> AddressMap:
-    """The address map of a wrapper in one configuration.
+    """Return the address map of a wrapper in one configuration.
 
-    Raises ContractError for one that none of its kernels has.
+    Raises ContractError if none of its kernels has that configuration.
     """
     left: list[str] = []
     maps: dict[KernelMap, None] = {}
     scope, most = "", 1
     try:
-        for one in follow_all(kernel, target, config, seconds, left.append):
-            scope, most = scope or _format_scope(one.domain), max(most, one.launch.configs)
-            maps[_explain_launch(kernel, one, tell)] = None
+        for followed in follow_all(kernel, target, config, seconds, left.append):
+            scope, most = (
+                scope or _format_scope(followed.domain),
+                max(most, followed.launch.configs),
+            )
+            maps[_explain_launch(kernel, followed, tell)] = None
     except OutOfTime:
         left.append(f"{seconds:g} s were not enough")
     if 1 < most <= config:
@@ -309,12 +312,14 @@ def explain(
 
 
 def _format_scope(domain: Domain) -> str:
-    said = f"every {', '.join(domain.sizes)}"
-    return f"{said}, any strides" if domain.any_strides else said
+    text = f"every {', '.join(domain.sizes)}"
+    return f"{text}, any strides" if domain.any_strides else text
 
 
-def _explain_launch(kernel: KernelUnderTest, one: Followed, tell: Callable[[], None]) -> KernelMap:
-    launch = one.launch
+def _explain_launch(
+    kernel: KernelUnderTest, followed: Followed, tell: Callable[[], None]
+) -> KernelMap:
+    launch = followed.launch
     grid = [Namer(()).say(n) for n in launch.grid]
     while len(grid) > 1 and grid[-1] == "1":
         grid.pop()
@@ -322,22 +327,24 @@ def _explain_launch(kernel: KernelUnderTest, one: Followed, tell: Callable[[], N
         name: str(value) for name, value in launch.constants.items() if _is_shown(name, value)
     }
     accesses: dict[AccessMap, None] = {}
-    words = parameters_of(kernel.launch)
-    for scene in _in_order(one.machine.scenes if one.machine else []):
+    operand_names = parameters_of(kernel.launch)
+    for scene in _in_order(followed.machine.scenes if followed.machine else []):
         tell()
-        accesses[explain_access(scene, one.solver, one.domain, launch.constants, words)] = None
+        accesses[
+            explain_access(scene, followed.solver, followed.domain, launch.constants, operand_names)
+        ] = None
     return KernelMap(
         launch.kernel,
         tuple(grid),
-        format_path(one.path),
+        format_path(followed.path),
         tuple(constants.items()),
         tuple(accesses),
-        one.failed,
+        followed.failed,
     )
 
 
 def format_path(path: Path) -> str:
-    """The decisions of a wrapper in words."""
+    """Format the decisions of a wrapper."""
     return " and ".join(dict.fromkeys(Namer(()).judge(cond) for cond, _ in path.guards))
 
 
@@ -352,17 +359,24 @@ def _in_order(scenes: list[Scene]) -> list[Scene]:
 
 
 def _merge(maps: list[KernelMap]) -> tuple[KernelMap, ...]:
-    """The maps with those that say the same told once, under the paths of all of them."""
-    found: dict[object, list[KernelMap]] = {}
-    for one in maps:
-        found.setdefault(
-            (one.kernel, one.grid, one.constants, one.accesses, one.failed), []
-        ).append(one)
+    """Merge equal maps under the paths of all of them."""
+    groups: dict[object, list[KernelMap]] = {}
+    for kernel_map in maps:
+        groups.setdefault(
+            (
+                kernel_map.kernel,
+                kernel_map.grid,
+                kernel_map.constants,
+                kernel_map.accesses,
+                kernel_map.failed,
+            ),
+            [],
+        ).append(kernel_map)
     merged = []
-    for alike in found.values():
-        paths = [one.path for one in alike]
+    for alike in groups.values():
+        paths = [kernel_map.path for kernel_map in alike]
         first = alike[0]
-        everywhere = len(found) == 1 or "" in paths
+        everywhere = len(groups) == 1 or "" in paths
         path = "" if everywhere else " or ".join(dict.fromkeys(paths))
         merged.append(
             KernelMap(first.kernel, first.grid, path, first.constants, first.accesses, first.failed)
@@ -379,30 +393,39 @@ def find_missing(
     lines: Collection[str],
     seconds: float,
 ) -> dict[str, str]:
-    """For each of the lines, as "file.py:21", what its mask lacks: proved to be enough.
+    """Return the missing condition of each line, as "file.py:21", proved to be enough.
 
-    Nothing is said of a line where paths differ in what they lack, or where no name spells it.
+    A line is omitted if paths differ in what they lack, or if no name spells it.
     """
-    found: dict[str, set[str]] = {}
+    conditions: dict[str, set[str]] = {}
     try:
-        for one in follow_all(kernel, target, config, seconds) if lines else ():
-            for scene in one.machine.scenes if one.machine else ():
+        for followed in follow_all(kernel, target, config, seconds) if lines else ():
+            for scene in followed.machine.scenes if followed.machine else ():
                 line = str(scene.access.where)
                 if line in lines:
-                    said = explain_access(
-                        scene, one.solver, one.domain, one.launch.constants, {}, fails=True
+                    access_map = explain_access(
+                        scene,
+                        followed.solver,
+                        followed.domain,
+                        followed.launch.constants,
+                        {},
+                        fails=True,
                     )
-                    if said.status == MISSING:
-                        found.setdefault(line, set()).add(_spell(said))
-            if found.keys() == set(lines):
+                    if access_map.status == MISSING:
+                        conditions.setdefault(line, set()).add(_spell(access_map))
+            if conditions.keys() == set(lines):
                 break
-    except OutOfTime:  # what was found by then holds
+    except OutOfTime:  # the conditions found so far are valid
         pass
-    return {line: said.pop() for line, said in found.items() if len(said) == 1 and "" not in said}
+    return {
+        line: texts.pop()
+        for line, texts in conditions.items()
+        if len(texts) == 1 and "" not in texts
+    }
 
 
 def _spell(access: AccessMap) -> str:
-    """Where the mask tests what no lane needs, the index may be the wrong one: nothing is said."""
+    """Spell the missing condition; "" also if the mask tests too much: its index may be wrong."""
     if access.fix is None or not access.fix.condition or access.fix.besides:
         return ""
     return f"{'mask=' if access.mask == 'always' else '& '}{access.fix.condition}"

@@ -29,7 +29,7 @@ Values = dict[Atom, Any]
 
 
 class NoPicture(Exception):
-    """Why nothing can be drawn, in one line."""
+    """The reason why nothing can be drawn, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Run:
 def make_picture(
     kernel: KernelUnderTest, target: str | None, config: int, case: Case | None
 ) -> dict[str, Any]:
-    """The panels of a picture as plain data. Raises NoPicture."""
+    """Return the panels of a picture as plain data. Raises NoPicture."""
     case = case or smallest(kernel.contract, kernel.contract.formats[0])
     sides = {"batch": case.batch or 1, "M": case.M, "N": case.N, "K": case.K}
     if max(sides.values()) > MOST_SIDE:
@@ -55,20 +55,20 @@ def make_picture(
     if not all(sides.values()):
         raise NoPicture(f"got {case}, expected elements to draw")
     open_: list[str] = []
-    words = parameters_of(kernel.launch)
-    for one in follow_all(kernel, target, config, tell_open=open_.append):
-        values = _values(one.domain, sides)
-        if one.domain.case.dtype != case.dtype or not _holds(one.path.condition, values):
+    operand_names = parameters_of(kernel.launch)
+    for followed in follow_all(kernel, target, config, on_open=open_.append):
+        values = _values(followed.domain, sides)
+        if followed.domain.case.dtype != case.dtype or not _holds(followed.path.condition, values):
             continue
-        if one.machine is None:
-            raise NoPicture(f"{one.failed}; nothing can be drawn")
-        return _draw(one, values, case, words)
+        if followed.machine is None:
+            raise NoPicture(f"{followed.failed}; nothing can be drawn")
+        return _draw(followed, values, case, operand_names)
     why = f": {open_[0]}" if open_ else ""
     raise NoPicture(f"no kernel could be followed at {case}{why}")
 
 
 def _values(domain: Domain, sides: Mapping[str, int]) -> Values:
-    """The sizes of a case, with operands that are dense."""
+    """Return the sizes of a case, with dense operands."""
     values: Values = {x.atom: sides[axis] for axis, x in domain.sizes.items() if x.atom}
     for operand in domain.operands.values():
         step = 1
@@ -86,38 +86,40 @@ def _holds(cond: Cond, values: Values) -> bool:
         return False
 
 
-def _draw(one: Followed, values: Values, case: Case, words: Mapping[str, str]) -> dict[str, Any]:
-    machine = one.machine
+def _draw(
+    followed: Followed, values: Values, case: Case, operand_names: Mapping[str, str]
+) -> dict[str, Any]:
+    machine = followed.machine
     assert machine is not None
     try:
-        grid = [int(evaluate(n, values)) for n in one.launch.grid]
-        runs = [(x, list(_run(one, x, grid, values))) for x in machine.accesses]
+        grid = [int(evaluate(n, values)) for n in followed.launch.grid]
+        runs = [(x, list(_run(followed, x, grid, values))) for x in machine.accesses]
     except KeyError as error:
         raise NoPicture(f"the addresses depend on {error}, which the sizes do not decide") from None
     drawn: dict[str, Any] = {}
-    for access, found in runs:
-        if found and access.tensor.name not in drawn:
-            drawn[access.tensor.name] = _panel(access, found, values, words)
+    for access, access_runs in runs:
+        if access_runs and access.tensor.name not in drawn:
+            drawn[access.tensor.name] = _panel(access, access_runs, values, operand_names)
     if not drawn:
         raise NoPicture(f"no access has rows and columns at {case}")
-    stores = [found for access, found in runs if access.kind != "load" and found]
+    stores = [access_runs for access, access_runs in runs if access.kind != "load" and access_runs]
     order = _order(stores[-1], grid) if stores else []
     return {
-        "title": f"{one.launch.kernel} at {case}",
+        "title": f"{followed.launch.kernel} at {case}",
         "panels": list(drawn.values()),
         "order": order,
         "grid": grid,
     }
 
 
-def _run(one: Followed, access: Access, grid: list[int], values: Values) -> Iterator[_Run]:
-    """Every run of an access, program by program."""
+def _run(followed: Followed, access: Access, grid: list[int], values: Values) -> Iterator[_Run]:
+    """Yield every run of an access, program by program."""
     try:
         places = find_places(access)
     except NotAffine:
         return
     lanes = _lanes(access)
-    known = one.machine.known if one.machine else {}
+    known = followed.machine.known if followed.machine else {}
     for program in itertools.product(*(range(n) for n in reversed(grid))):
         here = dict(values)
         for axis, n in zip("zyx", program, strict=True):
@@ -166,9 +168,9 @@ def _fill(x: Poly, values: Values, shape: tuple[int, ...]) -> Any:
 
 
 def _panel(
-    access: Access, runs: list[_Run], values: Values, words: Mapping[str, str]
+    access: Access, runs: list[_Run], values: Values, operand_names: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The grid of an operand with the lanes of the program that shows most."""
+    """Return the grid of an operand with the lanes of the most revealing program."""
     sides = [int(evaluate(n, values)) for n in access.tensor.owner_shape][-2:]
     height, width = sides if len(sides) == 2 else (1, sides[0])
 
@@ -177,8 +179,8 @@ def _panel(
         return rows & (run.columns >= 0) & (run.columns < width)
 
     def shows(run: _Run) -> tuple[int, int]:
-        stray = int((run.active & ~inside(run)).sum())
-        return stray, int((~run.active).sum())
+        outside = int((run.active & ~inside(run)).sum())
+        return outside, int((~run.active).sum())
 
     counted = np.zeros((height, width), dtype=np.int64)
     if access.kind == "store":
@@ -203,7 +205,7 @@ def _panel(
     cells[-top : height - top, -left : width - left][counted > 1] = TWICE
     labels = axes_of(len(access.tensor.owner_shape))[-2:]
     return {
-        "operand": words.get(access.tensor.name, access.tensor.name),
+        "operand": operand_names.get(access.tensor.name, access.tensor.name),
         "kind": access.kind,
         "where": str(access.where),
         "program": list(chosen.program),
@@ -216,7 +218,7 @@ def _panel(
 
 
 def _order(runs: list[_Run], grid: list[int]) -> list[list[int]]:
-    """The tile of each program in the order of their numbers: its first row, column, and sides."""
+    """Return each program's tile in the order of their numbers: first row, first column, sides."""
     tiles = []
     for run in runs:
         if not run.active.any():

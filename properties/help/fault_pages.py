@@ -49,9 +49,9 @@ _ASSERT = Example(
 
 
 def _kind(
-    name: str, holder: str, *causes: tuple[str, str], example: Example | None = None
+    name: str, property_name: str, *causes: tuple[str, str], example: Example | None = None
 ) -> FaultPage:
-    return FaultPage(name, (holder,), KINDS[name], causes, example)
+    return FaultPage(name, (property_name,), KINDS[name], causes, example)
 
 
 # faults seen by an observer of a launch
@@ -267,7 +267,7 @@ _SUMMED = (
     state("no_product", _SUMS, "results are no product of a and b", "another formula, or a fault",
           "gemmproof check says which"),
 )  # fmt: skip
-# a formula of its own: what was done with an operand in its place
+# custom formulas: the misuse of an operand
 _MISREAD = tuple(
     state(f"operand_{name}", _VALUES, f"as if an operand {words}", cause, fix)
     for name, words, cause, fix in (

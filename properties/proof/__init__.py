@@ -8,19 +8,19 @@ from typing import Any
 
 # -- verdict -------------------------------------------------------------------------------------
 PROVED, REFUTED, NOT_DECIDED = STATUSES = ("proved", "refuted", "not decided")
-TIME, DEATH = "time", "death"  # what a proof is cut short by
+TIME, DEATH = "time", "death"  # limits that cut a proof short
 SECONDS = 10.0  # counted (reference/work.py), for all that is proved of a kernel
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a solver says of one property of a kernel.
+    """The solver's result on one property of a kernel.
 
-    `scope`: where it is proved ("every M, N, K, any strides"). `why`: of what was refuted, the
-    access and what it lacks; of what was not decided, the line and the reason. `case`, as JSON of a
-    Case: where a refutation shows, which is a finding only when the simulator says so too; or where
-    what was not decided is suspected not to hold, which is refuted only by the simulator. `cut`:
-    TIME or DEATH (of the worker) where only that left it open, its own or what it rests on.
+    `scope`: where it is proved ("every M, N, K, any strides"). `why`: if refuted, the access and
+    its missing condition; if not decided, the line and the reason. `case`, as JSON of a Case: a
+    counterexample, which is a finding only if the simulator confirms it; or, if not decided, a
+    suspected one, which is a refutation only if the simulator's. `cut`: TIME or DEATH (of the
+    worker) if only that left it open, in its own proof or in one that it rests on.
     """
 
     property: str
@@ -31,7 +31,7 @@ class Proof:
     cut: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, without what is empty."""
+        """Return plain data, without empty values."""
         return {name: x for name, x in asdict(self).items() if x not in ("", None)}
 
     @staticmethod
@@ -41,11 +41,11 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """All that was proved of a kernel, and what the search is to look at because of it.
+    """All results of the proof of a kernel, and the cases that the search is to run because of it.
 
     `cases`: JSON of a Case on each side of every guard of the wrapper and branch of its kernels;
-    `unvisited`: the paths that no case could be found for, in words. `seconds` were counted.
-    `paths`: the others in words, each with a case that takes it.
+    `unvisited`: the paths without a known case, as text. `seconds` were counted. `paths`: the other
+    paths as text, each with a case that takes it.
     """
 
     verdicts: tuple[Proof, ...] = ()
@@ -55,5 +55,5 @@ class Proofs:
     paths: tuple[tuple[str, str], ...] = ()
 
     def find(self, name: str) -> Proof | None:
-        """What was said of the property of a name, None for one that no proof is about."""
+        """Return the proof of the property of that name, or None."""
         return next((proof for proof in self.verdicts if proof.property == name), None)

@@ -24,18 +24,18 @@ from gemmproof.reference.symbolic.tracing import WrapperRun
 from gemmproof.reference.symbolic.tracing.trace import Guard
 from gemmproof.reference.work import counted_seconds
 
-SHARE = 1 / 20  # of a kernel's time, in which sizes of branches and layouts are sought
+SHARE = 1 / 20  # of a kernel's time, for the search of sizes of branches and layouts
 MOST_TRIED = 400  # layouts of all operands at once
-MOST_SAID = 3  # decisions, the last ones, that a path is named by
-ELSEWHERE = {"batch": 3, "M": 37, "N": 53, "K": 29}  # sizes whose strides are told apart
+MOST_DECISIONS = 3  # the last ones, by which a path is named
+ELSEWHERE = {"batch": 3, "M": 37, "N": 53, "K": 29}  # sizes whose strides are all different
 
 
 @dataclass(slots=True)
 class BranchCoverage:
-    """The paths that have a case, each with its words, and those that have none.
+    """The paths that have a case, each with its description, and those that have none.
 
-    `left`: the counted seconds that are left to seek. `sought`: the sizes of branches, and `placed`
-    the strides of layouts, which formats and configurations share.
+    `left`: the counted seconds that are left for the search. `sought`: the sizes of branches, and
+    `placed` the strides of layouts, which formats and configurations share.
     """
 
     left: float
@@ -46,38 +46,38 @@ class BranchCoverage:
 
     @property
     def cases(self) -> tuple[str, ...]:
-        """Every case once; the first of each path come before a second one of any."""
+        """Every case once; the first of each path comes before a second one of any."""
         counts: dict[str, int] = {}
         ranked = []
-        for words, case in self.found:
-            counts[words] = counts.get(words, 0) + 1
-            ranked.append((counts[words], case))
+        for text, case in self.found:
+            counts[text] = counts.get(text, 0) + 1
+            ranked.append((counts[text], case))
         return tuple(dict.fromkeys(case for _, case in sorted(ranked, key=lambda x: x[0])))
 
 
 def visit_run(
     visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, case: Case, run: WrapperRun
 ) -> None:
-    """Keep a case that takes a run's path, or its words."""
+    """Record a case that takes a run's path, or the path as unvisited."""
     _visit(visits, kernel, domain, case, _say(domain, run.guards), run.guards, run.sizes)
 
 
 def visit_branches(
     visits: BranchCoverage, kernel: KernelUnderTest, way: Way, solver: Solver, given: Cond
 ) -> None:
-    """Keep a case for each side of each branch of a path's kernels, or its words.
+    """Record a case for each side of each branch of a path's kernels, or the side as unvisited.
 
-    `given` is what holds on the path, and `solver` knows of its programs and trips.
+    `given` are the assumptions on the path; `solver` has those on its programs and trips.
     """
     branches = dict.fromkeys(branch for machine in way.machines for branch in machine.branches)
     if _list_named(way.domain, way.path.guards):
         solver = replace(solver, plainest=TRUE)  # strides that dense operands may not have
     for branch in branches:
-        words = f"{branch.where}: this branch" if branch.where else "a branch"
+        label = f"{branch.where}: this branch" if branch.where else "a branch"
         if any(x.kind == "unknown" for x in walk(branch.cond)):
-            visits.unvisited[f"{words}, which depends on more than sizes"] = None
+            visits.unvisited[f"{label}, which depends on more than sizes"] = None
             continue
-        words += " taken" if branch.is_taken else " left out"
+        label += " taken" if branch.is_taken else " left out"
         key = (given, branch.cond)
         if key not in visits.sought:
             began = counted_seconds()
@@ -86,15 +86,15 @@ def visit_branches(
         sizes = visits.sought[key]
         if not isinstance(sizes, str):
             first = replace(way.domain.case, config=way.config)
-            _visit(visits, kernel, way.domain, first, words, way.path.guards, sizes)
+            _visit(visits, kernel, way.domain, first, label, way.path.guards, sizes)
         elif sizes:
-            visits.unvisited[f"{words}: {sizes}"] = None
+            visits.unvisited[f"{label}: {sizes}"] = None
 
 
 def _seek(
     visits: BranchCoverage, way: Way, solver: Solver, branch: Branch
 ) -> Mapping[str, int] | str:
-    """Sizes at which some program takes a side of a branch, or why not; "" where none does."""
+    """Return sizes at which a program takes a side of a branch, or the reason; "" if none does."""
     if visits.left <= 0:
         return "no time was left"
     with suppress(OutOfTime):
@@ -106,23 +106,23 @@ def _seek(
 
 
 def _visit(
-    visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, case: Case, words: str,
+    visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, case: Case, label: str,
     guards: Sequence[Guard], sizes: Mapping[str, int],
 ) -> None:  # fmt: skip
     sides: dict[str, Any] = domain.read_sides(sizes, case)
     try:
         first = replace(case, **sides)
     except ValueError:
-        visits.unvisited[f"{words or 'every path'}: no case has such sizes"] = None
+        visits.unvisited[f"{label or 'every path'}: no case has such sizes"] = None
         return
-    began, one = counted_seconds(), None
+    began, match = counted_seconds(), None
     if visits.left > 0 or not _list_named(domain, guards):
-        one = next(_list_cases(visits, kernel, domain, first, guards), None)
-    if one is not None:
-        visits.found[words, one.to_json()] = None
+        match = next(_list_cases(visits, kernel, domain, first, guards), None)
+    if match is not None:
+        visits.found[label, match.to_json()] = None
     else:
-        why = "no layout has such strides" if visits.left > 0 else "no time was left"
-        visits.unvisited[f"{words}: {why}"] = None
+        reason = "no layout has such strides" if visits.left > 0 else "no time was left"
+        visits.unvisited[f"{label}: {reason}"] = None
     visits.left -= counted_seconds() - began
 
 
@@ -133,9 +133,9 @@ def _list_cases(
     first: Case,
     guards: Sequence[Guard],
 ) -> Iterator[Case]:
-    """The cases of these sizes, or of usual ones, whose layouts meet a path's guards."""
+    """Yield the cases of these sizes, or of usual ones, whose layouts meet a path's guards."""
     named = _list_named(domain, guards)
-    if not named:  # the sizes alone decide
+    if not named:  # only the sizes decide
         yield first
         return
     for base in dict.fromkeys((first, *_list_others(kernel, domain, first))):
@@ -149,7 +149,7 @@ def find_layouts(
     case: Case,
     guards: Sequence[Guard],
 ) -> Case | None:
-    """The case with layouts, dense ones first, that meet a path's guards; None where none does."""
+    """Return the case with layouts, dense ones first, that meet a path's guards, or None."""
     named = _list_named(domain, guards)
     if not named:
         return case
@@ -160,37 +160,37 @@ def _lay_out_all(
     visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, base: Case,
     guards: Sequence[Guard], named: Sequence[str],
 ) -> Iterator[Case]:  # fmt: skip
-    """The case with every choice of layouts that meets a path's guards."""
+    """Yield the case with every choice of layouts that meets a path's guards."""
     options = [list(_list_places(visits, kernel, domain, base, name)) for name in named]
     sizes = {n.atom: base.sides[axis] for axis, n in domain.sizes.items() if n.atom is not None}
     for chosen in itertools.islice(itertools.product(*options), MOST_TRIED):
-        values, one = dict(sizes), base
+        values, candidate = dict(sizes), base
         for name, word, own in chosen:
             values |= own
-            one = _lay_out(one, name, word)
+            candidate = _lay_out(candidate, name, word)
         with suppress(KeyError):  # a symbol that no case decides
             if all(bool(evaluate(cond, values)) for cond, _ in guards):
-                yield one
+                yield candidate
 
 
 def _list_others(kernel: KernelUnderTest, domain: Domain, first: Case) -> Iterator[Case]:
-    """Cases of usual sizes, the sides of 1 among them."""
-    for ones in itertools.product((False, True), repeat=len(first.sides)):
-        sides = zip(first.sides, ones, strict=True)
-        fitted: Any = kernel.contract.fit({x: 1 if one else ELSEWHERE[x] for x, one in sides})
+    """Yield cases of usual sizes, including sides of 1."""
+    for choice in itertools.product((False, True), repeat=len(first.sides)):
+        sides = zip(first.sides, choice, strict=True)
+        fitted: Any = kernel.contract.fit({x: 1 if is_1 else ELSEWHERE[x] for x, is_1 in sides})
         other = None if fitted is None else domain.fit(replace(first, **fitted))
         if other is not None and is_admitted(other, kernel.contract):
             yield other
 
 
 def _list_named(domain: Domain, guards: Sequence[Guard]) -> list[str]:
-    """The operands whose layout has a say in decisions."""
+    """List the operands whose layout affects decisions."""
     named = {x for cond, _ in guards for x in walk(cond) if x.kind == "symbol"}
     return [name for name in domain.operands if _list_own(domain, name) & named]
 
 
 def _list_own(domain: Domain, name: str) -> set[Atom]:
-    """The symbols of an operand that its layout decides."""
+    """Return the symbols of an operand that its layout decides."""
     places = (f"{what} of {name}" for what in ("offset", "address"))
     own = {Atom("symbol", x, is_natural=True) for x in places}
     strides = domain.operands[name].strides
@@ -200,40 +200,40 @@ def _list_own(domain: Domain, name: str) -> set[Atom]:
 def _list_places(
     visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, base: Case, name: str
 ) -> Iterator[tuple[str, str, Mapping[Atom, int]]]:
-    """Each layout of an operand, with the values that symbols have there."""
-    words = kernel.contract.layout_names if name in ROLES else kernel.list_options().get(name, ())
-    for word in dict.fromkeys((ROW, *words)):
-        key = (tuple(base.sides.items()), base.arguments, name, word)
-        if key not in visits.placed and word != NONE:
+    """Yield each layout of an operand, with the values of its symbols there."""
+    layouts = kernel.contract.layout_names if name in ROLES else kernel.list_options().get(name, ())
+    for layout in dict.fromkeys((ROW, *layouts)):
+        key = (tuple(base.sides.items()), base.arguments, name, layout)
+        if key not in visits.placed and layout != NONE:
             with suppress(ContractError, ValueError):
-                one = _lay_out(base, name, word)
-                values = read_sizes(domain, one, operands(one, kernel))
+                laid_out = _lay_out(base, name, layout)
+                values = read_sizes(domain, laid_out, operands(laid_out, kernel))
                 own = _list_own(domain, name)
                 visits.placed[key] = {x: n for x, n in values.items() if x in own}
         if key in visits.placed:
-            yield name, word, visits.placed[key]
+            yield name, layout, visits.placed[key]
 
 
-def _lay_out(case: Case, name: str, word: str) -> Case:
+def _lay_out(case: Case, name: str, layout: str) -> Case:
     if name in ROLES:
-        return case.with_layout(name, word)
-    return case if word == ROW else replace(case, arguments=(*case.arguments, (name, word)))
+        return case.with_layout(name, layout)
+    return case if layout == ROW else replace(case, arguments=(*case.arguments, (name, layout)))
 
 
 def _say(domain: Domain, guards: Sequence[Guard]) -> str:
-    """A path by its last decisions; "" for one without."""
+    """Format a path by its last decisions; "" without any."""
     strides = [
         (stride, f"{name}.stride({axis})")
         for name, operand in domain.operands.items()
         for axis, stride in enumerate(operand.strides)
         if stride.atom is not None and stride.atom not in domain.axes
     ]
-    namer, said = Namer(strides), []
-    for cond, _ in guards[-MOST_SAID:]:
+    namer, texts = Namer(strides), []
+    for cond, _ in guards[-MOST_DECISIONS:]:
         try:
-            words = namer.judge(cond)
-        except KeyError:  # an operation that has no sign
-            words = str(cond)
-        said.append(f"({words})" if " or " in words else words)
+            text = namer.judge(cond)
+        except KeyError:  # an operation without an operator sign
+            text = str(cond)
+        texts.append(f"({text})" if " or " in text else text)
     where = guards[-1][1] if guards else None
-    return (f"{where}: " if where else "") + " and ".join(said)
+    return (f"{where}: " if where else "") + " and ".join(texts)

@@ -30,13 +30,13 @@ from gemmproof.reference.symbolic.tracing import Path
 from gemmproof.reference.work import counted_seconds
 
 SECONDS = 2.0  # counted, in which cases are tried
-MOST_UNCLEAR = 12  # cases of which nothing is known, before no more are tried
+MOST_UNCLEAR = 12  # undetermined cases, before no more are tried
 MOST_SIDE = 8192
 FAR_SIDES = (3, 17, 33, 129)  # of views whose last line lies beyond 2**31 elements
 MOST_NUMBERS = 48  # that a kernel names, around which sizes are tried
 MOST_OF_ALL = 66  # the length of all sides at once
 
-# what a trial sees -> the property that does not hold, the causes first
+# kind of violation in a trial -> the property that does not hold, the causes first
 PROPERTY_OF: Mapping[str, str] = {
     concrete_run.FIT: memory_use.FIT,
     concrete_run.NARROW: memory_use.FIT,
@@ -47,7 +47,7 @@ PROPERTY_OF: Mapping[str, str] = {
     concrete_run.HOLE: memory_use.ONCE,
     concrete_run.UNDEFINED: memory_use.LANES,
 }
-# these are faults by themselves; whether the others reach a result, only a simulation can tell
+# certain faults; only a simulation can tell whether the others reach a result
 CERTAIN = (
     concrete_run.FIT,
     concrete_run.STRAY,
@@ -69,7 +69,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """A case at which a property does not hold; `is_certain`: no simulation must confirm it."""
+    """A case at which a property does not hold; `is_certain`: needs no confirming simulation."""
 
     case: Case
     words: str
@@ -78,79 +78,79 @@ class Counterexample:
 
 
 def seek(
-    kernel: KernelUnderTest, ways: Sequence[Way], wanted: Collection[str], seconds: float,
+    kernel: KernelUnderTest, ways: Sequence[Way], names: Collection[str], seconds: float,
     until: float = float("inf"),
 ) -> dict[str, Counterexample]:  # fmt: skip
-    """A small case for each of some properties at which it does not hold, and what else was seen.
+    """Find a small counterexample for each of some properties, and for others seen on the way.
 
     No more than `seconds` are spent, and none after `until`, both counted.
     """
     until = min(until, counted_seconds() + seconds)
-    found: dict[str, Counterexample] = {}
+    results: dict[str, Counterexample] = {}
     for domain in {id(way.domain): way.domain for way in ways}.values():
         for config in dict.fromkeys(way.config for way in ways if way.domain is domain):
-            mine = [way for way in ways if way.domain is domain and way.config == config]
+            own = [way for way in ways if way.domain is domain and way.config == config]
             smaller: list[Case] = []
             seen: set[Case] = set()
             clear = False
-            for drawn in _list_cases(kernel, mine, config):
-                for taken in _take(drawn, smaller):
-                    case = domain.fit(taken)
+            for drawn in _list_cases(kernel, own, config):
+                for candidate in _take(drawn, smaller):
+                    case = domain.fit(candidate)
                     if case is None or not is_admitted(case, kernel.contract):
                         continue
-                    missing = [name for name in wanted if name not in found]
+                    missing = [name for name in names if name not in results]
                     if counted_seconds() > until:
-                        return found
+                        return results
                     if case in seen or (_is_far(case) and memory_use.FIT not in missing):
                         continue
                     seen.add(case)
-                    shown = try_case(kernel, mine, case)
+                    shown = try_case(kernel, own, case)
                     clear |= shown is not None
-                    for name, sought in (shown or {}).items():
-                        held = found.get(name)
-                        if held is None or case.rank < held.case.rank:
-                            found[name] = sought
+                    for name, counterexample in (shown or {}).items():
+                        best = results.get(name)
+                        if best is None or case.rank < best.case.rank:
+                            results[name] = counterexample
                             smaller += _shrink(kernel.contract, case)
-                if all(name in found for name in wanted):
-                    return found
+                if all(name in results for name in names):
+                    return results
                 if not clear and len(seen) >= MOST_UNCLEAR:
                     break
-    return found
+    return results
 
 
 def _take(first: Case, others: list[Case]) -> Iterator[Case]:
-    """A case, then others until none is left, those that are added meanwhile too."""
+    """Yield a case, then others until none is left, including those added meanwhile."""
     yield first
     while others:
         yield others.pop()
 
 
 def _is_far(case: Case) -> bool:
-    """Whether elements lie further away than numbers are kept for."""
+    """Return whether elements lie further away than numbers are kept for."""
     return case.is_sampled or any(case.layout(name) in HUGE for name in ROLES)
 
 
 def try_case(
     kernel: KernelUnderTest, ways: Sequence[Way], case: Case
 ) -> dict[str, Counterexample] | None:
-    """What does not hold at a case: of causes and what follows from them, the causes.
+    """Return the properties that do not hold at a case: the causes, without their consequences.
 
-    None where the formulas do not say what happens there.
+    None if the formulas do not determine the case.
     """
     ways = [way for way in ways if way.domain.fit(case) == case]
     try:
-        placed = operands(case, kernel)
+        allocated = operands(case, kernel)
     except ContractError:
         return None
     if not ways:
         return None
-    sizes = read_sizes(ways[0].domain, case, placed)
+    sizes = read_sizes(ways[0].domain, case, allocated)
     is_far, contents = _is_far(case), {}
     if not is_far:
-        contents = {n: stored_elements(x).astype(np.float64) for n, x in placed.items()}
+        contents = {n: stored_elements(x).astype(np.float64) for n, x in allocated.items()}
     for way in ways:
         if any(n.constant not in (None, case.sides[x]) for x, n in way.domain.sizes.items()):
-            continue  # sizes of 0 have a domain of their own
+            continue  # sizes of 0 have their own domain
         trial = concrete_run.ConcreteRun(way.path, way.machines, sizes, contents, is_partial=is_far)
         try:
             trial.run()
@@ -163,18 +163,18 @@ def try_case(
 
 
 def read_sizes(
-    domain: Domain, case: Case, placed: Mapping[str, AllocatedOperand]
+    domain: Domain, case: Case, allocated: Mapping[str, AllocatedOperand]
 ) -> dict[Atom, int]:
-    """The values of a domain's symbols in a case."""
+    """Return the values of a domain's symbols in a case."""
     values_ = {size.atom: case.sides[axis] for axis, size in domain.sizes.items() if size.atom}
     for name, declared in domain.operands.items():
-        tensor = placed[name].tensor
+        tensor = allocated[name].tensor
         for step, n in zip(declared.strides, tensor.stride(), strict=True):
             if step.atom is not None:
                 values_.setdefault(step.atom, n)
         address = tensor.data_ptr() // tensor.element_size()
-        for what, n in (("offset", int(tensor.storage_offset())), ("address", address)):
-            values_[Atom("symbol", f"{what} of {name}", is_natural=True)] = n
+        for label, n in (("offset", int(tensor.storage_offset())), ("address", address)):
+            values_[Atom("symbol", f"{label} of {name}", is_natural=True)] = n
     return values_
 
 
@@ -184,12 +184,12 @@ def _conclude(
     trial: concrete_run.ConcreteRun,
     contents: Mapping[str, np.ndarray],
 ) -> Iterator[tuple[str, Counterexample]]:
-    """The property that a trial shows not to hold."""
+    """Yield the property that a trial shows not to hold."""
     for kind, name in PROPERTY_OF.items():
         seen = next((x for x in trial.sightings if x.kind == kind), None)
         if seen is None:
             continue
-        # what a hint says may be false of lanes that reach no result, as beyond a short side are
+        # a hint may be false of lanes that reach no result, such as those beyond a short side
         if kind != concrete_run.HINT or min(case.sides.values()) > 1:
             yield name, Counterexample(case, seen.words, seen.where, kind in CERTAIN)
         if kind != concrete_run.HINT:
@@ -203,7 +203,7 @@ def _conclude(
 def _is_wrong(
     trial: concrete_run.ConcreteRun, case: Case, contents: Mapping[str, np.ndarray]
 ) -> bool:
-    """Whether the one result is known not to be the product."""
+    """Return whether the only result is known not to be the product."""
     views = [x for x in trial.path.results if hasattr(x, "storage")]
     with suppress(Undetermined):
         got = trial.read_result(views[0]) if len(views) == 1 else None
@@ -214,7 +214,7 @@ def _is_wrong(
 
 # -- cases ---------------------------------------------------------------------------------------
 def _list_cases(kernel: KernelUnderTest, ways: Sequence[Way], config: int) -> Iterator[Case]:
-    """Small cases, then tiles, other layouts, views of huge parents, and what the kernel names."""
+    """Yield small cases, then tiles, other layouts, views of huge parents, and a kernel's constants."""
     contract, first = kernel.contract, replace(ways[0].domain.case, config=config)
     axes = tuple(first.sides)
     tiles, others = _list_numbers(ways)
@@ -236,7 +236,7 @@ def _list_cases(kernel: KernelUnderTest, ways: Sequence[Way], config: int) -> It
 
 
 def _lay_out(contract: Contract, cases: Iterable[Case]) -> Iterator[Case]:
-    """Cases with one operand in each other layout that is near."""
+    """Yield cases with one operand in each other layout that is near."""
     for case in cases:
         for name, layout in itertools.product(ROLES, contract.layout_names):
             if layout not in HUGE:
@@ -247,7 +247,7 @@ _SMALL = {"M": (1, 2), "N": (1, 2), "K": (0, 1, 2), "batch": (1, 2)}
 
 
 def _list_sides(axes: Sequence[str], numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Sides with each number on one axis, and on all of them where it is small."""
+    """Yield sides with each number on one axis, and on all of them if it is small."""
     for n in numbers:
         for axis in axes:
             if axis != "batch":
@@ -257,20 +257,20 @@ def _list_sides(axes: Sequence[str], numbers: Sequence[int]) -> Iterator[list[in
 
 
 def _list_pairs(axes: Sequence[str], tiles: Sequence[int]) -> Iterator[list[int]]:
-    """Sides of which a product is whole tiles, and one alone is not."""
+    """Yield sides of which a product is whole tiles, and a single one is not."""
     near = {n for tile in tiles for n in (tile // 2, tile, 2 * tile)}
     for m, n in itertools.permutations(sorted(near), 2):
         yield [{"M": m, "N": n}.get(axis, 1) for axis in axes]
 
 
 def _make(contract: Contract, first: Case, sides: Iterable[Sequence[int]]) -> Iterator[Case]:
-    """The admitted cases of sides, the smallest first."""
-    made: dict[Case, None] = {}
-    for one in sides:
-        fitted: Any = contract.fit(dict(zip(first.sides, one, strict=True)))
+    """Yield the admitted cases of sides, the smallest first."""
+    cases: dict[Case, None] = {}
+    for lengths in sides:
+        fitted: Any = contract.fit(dict(zip(first.sides, lengths, strict=True)))
         with suppress(ValueError, TypeError):  # no case has such sizes
-            made[replace(first, **fitted)] = None
-    for case in sorted(made, key=lambda x: x.rank):
+            cases[replace(first, **fitted)] = None
+    for case in sorted(cases, key=lambda x: x.rank):
         yield from _admit(contract, case)
 
 
@@ -280,7 +280,7 @@ def _admit(contract: Contract, case: Case) -> Iterator[Case]:
 
 
 def _shrink(contract: Contract, case: Case) -> Iterator[Case]:
-    """Cases that are smaller along one axis."""
+    """Yield cases that are smaller along one axis."""
     for axis, n in case.sides.items():
         for less in _SMALL[axis]:
             if less < n:
@@ -288,7 +288,7 @@ def _shrink(contract: Contract, case: Case) -> Iterator[Case]:
 
 
 def _list_numbers(ways: Sequence[Way]) -> tuple[list[int], list[int]]:
-    """The sides of tiles; and sizes around what a kernel names else: thresholds, so many tiles."""
+    """List the sides of tiles; and sizes around a kernel's other constants, and so many tiles."""
     tiles: dict[int, None] = {}
     conds: list[Cond] = []
     for way in ways:
@@ -300,6 +300,6 @@ def _list_numbers(ways: Sequence[Way]) -> tuple[list[int], list[int]]:
     terms = [x for cond in conds for x in list_terms(cond)]
     terms += [x for atom in walk(*conds) for x in atom.args if isinstance(x, Poly)]
     named = {abs(n) for x in terms for n in x.terms.values() if abs(n) > 1}
-    found = {n + more for n in named | set(tiles) for more in (-1, 0, 1)}
-    found |= {n * m + more for n in named for m in tiles for more in (0, 1, 1 - m)}
-    return list(tiles), sorted(n for n in found if 2 < n <= MOST_SIDE)[:MOST_NUMBERS]
+    numbers = {n + more for n in named | set(tiles) for more in (-1, 0, 1)}
+    numbers |= {n * m + more for n in named for m in tiles for more in (0, 1, 1 - m)}
+    return list(tiles), sorted(n for n in numbers if 2 < n <= MOST_SIDE)[:MOST_NUMBERS]

@@ -1,4 +1,4 @@
-"""What a contract admits, over symbols: sizes, strides, and the operands that are made of them."""
+"""The domain of a contract over symbols: sizes, strides, and the operands of them."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from gemmproof.reference.symbolic.tracing import Symbolic
 
 # Sizes that no contract bounds stay below this, so that a size rounded up to a tile fits 32 bits.
 MOST = 2**30
-# Elements from the first of a tensor to behind its last: what a 32-bit offset and a 32-bit count
-# reach; and where the contract says huge, what no device's memory holds.
+# Elements from the first of a tensor to behind its last: the reach of a 32-bit offset and a 32-bit
+# count; and if the contract is huge, more than any device's memory holds.
 SPAN, HUGE_SPAN = 2**31 - 1, 2**38
-MOST_WAYS = 48  # of calling a wrapper: values, operands left out, formats
+MOST_WAYS = 48  # of calling a wrapper: values, omitted operands, formats
 
 
 class NotExpressible(Exception):
-    """A contract, or an operand, that terms cannot say; the message is one line."""
+    """A contract, or an operand, that terms cannot express; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
     """Everything that one way of calling a wrapper admits, of sizes that are 0 or are not.
 
-    `case` is the smallest of it, whose sizes alone change; `sizes` are symbols, or 0, by axis,
-    `operands` the tensors by name, `condition` what holds of all symbols, `plainest` what
-    makes every operand dense.
+    `case` is its smallest, of which only the sizes change; `sizes` are symbols, or 0, by axis,
+    `operands` the tensors by name, `condition` the constraints on all symbols, `plainest` the
+    condition that every operand is dense.
     """
 
     case: Case
@@ -67,7 +67,7 @@ class Domain:
         return tuple(x.atom for x in self.sizes.values() if x.atom is not None)
 
     def fit(self, case: Case) -> Case | None:
-        """A case with the sizes that are 0 here; None if another one of it is."""
+        """Return a case with the sizes that are 0 here; None if another one of them is 0."""
         empty = {axis: 0 for axis, size in self.sizes.items() if size.constant is not None}
         atoms = {axis: size.atom for axis, size in self.sizes.items() if size.atom is not None}
         if any(case.sides[axis] < min(atom.least, 1) for axis, atom in atoms.items()):
@@ -76,7 +76,7 @@ class Domain:
         return replace(case, **sides) if empty else case
 
     def read_sides(self, values: Mapping[Any, int], default: Case | None = None) -> dict[str, int]:
-        """The size of each axis where symbols, by themselves or their names, have these values."""
+        """Return the size of each axis if symbols, as atoms or by name, have these values."""
         sides = {}
         for axis, size in self.sizes.items():
             if size.constant is not None:
@@ -89,24 +89,24 @@ class Domain:
 
 
 def list_domains(kernel: KernelUnderTest) -> Iterator[Domain]:
-    """Every way of calling a wrapper: each format, value, and operand that may be left out.
+    """Yield every way of calling a wrapper: each format, value, and operand that may be omitted.
 
     Raises NotExpressible.
     """
     options = []
-    for name, one in kernel.choices.items():
-        options.append([(name, said) for said in one.names])
-    for name, stated in kernel.tensors.items():
-        if stated.optional:
+    for name, choice in kernel.choices.items():
+        options.append([(name, value) for value in choice.names])
+    for name, declared in kernel.tensors.items():
+        if declared.optional:
             options.append([(name, ""), (name, NONE)])
     ways = list(itertools.product(kernel.contract.formats, itertools.product(*options)))
     if len(ways) > MOST_WAYS:
         raise NotExpressible(f"{len(ways)} ways of calling it, where {MOST_WAYS} are tried")
     for dtype, chosen in ways:
         first = smallest(kernel.contract, dtype)
-        said = tuple((name, word) for name, word in chosen if word)
+        arguments = tuple((name, word) for name, word in chosen if word)
         for sizes in _list_sizes(kernel.contract):
-            domain = _make(kernel, replace(first, arguments=said), sizes)
+            domain = _make(kernel, replace(first, arguments=arguments), sizes)
             if domain.condition != FALSE:
                 yield domain
 
@@ -116,10 +116,10 @@ def _list_axes(contract: Contract) -> tuple[str, ...]:
 
 
 def _list_sizes(contract: Contract) -> Iterator[dict[str, Poly]]:
-    """Sizes of which none is 0, then those of which an axis is the first to be 0.
+    """Yield sizes of which none is 0, then those of which an axis is the first to be 0.
 
     An empty operand has other strides of torch's, and its own path through most wrappers. A depth
-    of 0 is one like any other where strides are any: they tell nothing of it.
+    of 0 is not separate if strides are any, because they do not depend on it.
     """
     axes = _list_axes(contract)
     plain = () if contract.layouts == CONTIGUOUS else ("K",)
@@ -140,21 +140,21 @@ def _make(kernel: KernelUnderTest, case: Case, sizes: dict[str, Poly]) -> Domain
         whole = {**sizes, "batch": sizes.get("batch", term(1))}
         conds.append(_relate(contract.where, whole))
     integers = {n: term(x) for n, x in kernel.values_of(case).items() if type(x) is int}
-    left_out = {name for name, said in case.arguments if said == NONE}
+    omitted = {name for name, value in case.arguments if value == NONE}
     operands = {}
     for name, role in ROLES.items():
         shape = tuple(sizes[axis] for axis in (("batch",) if contract.batched else ()) + role.axes)
-        stated = kernel.tensors.get(name)
-        fmt = case.dtype if stated is None else stated.format
-        if stated is not None:
-            shape = _shape(stated.axes, sizes, integers)
+        declared = kernel.tensors.get(name)
+        fmt = case.dtype if declared is None else declared.format
+        if declared is not None:
+            shape = _shape(declared.axes, sizes, integers)
         is_dense = contract.layouts == CONTIGUOUS
         operands[name] = _operand(name, fmt, shape, is_dense, contract, conds)
-    for name, stated in kernel.tensors.items():
-        if name not in ROLES and name not in left_out:
-            shape = _shape(stated.axes, sizes, integers)
-            is_dense = stated.layouts == CONTIGUOUS
-            operands[name] = _operand(name, stated.format, shape, is_dense, contract, conds)
+    for name, declared in kernel.tensors.items():
+        if name not in ROLES and name not in omitted:
+            shape = _shape(declared.axes, sizes, integers)
+            is_dense = declared.layouts == CONTIGUOUS
+            operands[name] = _operand(name, declared.format, shape, is_dense, contract, conds)
     dense = [cond for operand in operands.values() for cond in _make_dense(operand)]
     any_strides = contract.layouts != CONTIGUOUS
     return Domain(case, sizes, operands, every(conds), every(dense), any_strides)
@@ -200,14 +200,14 @@ def _operand(
 def _shape(
     axes: tuple[str | int, ...], sizes: Mapping[str, Poly], integers: Mapping[str, Poly]
 ) -> tuple[Poly, ...]:
-    given = {"batch": term(1), **sizes, **integers}
-    return tuple(term(x) if isinstance(x, int) else _evaluate(x, given) for x in axes)
+    values = {"batch": term(1), **sizes, **integers}
+    return tuple(term(x) if isinstance(x, int) else _evaluate(x, values) for x in axes)
 
 
 # -- text over sizes -----------------------------------------------------------------------------
 def _evaluate(text: str, sizes: Mapping[str, Poly]) -> Poly:
-    found = _read(ast.parse(text, mode="eval").body, sizes)
-    return flag(found) if isinstance(found, Cond) else found
+    value = _read(ast.parse(text, mode="eval").body, sizes)
+    return flag(value) if isinstance(value, Cond) else value
 
 
 def _relate(text: str, sizes: Mapping[str, Poly]) -> Cond:
@@ -230,8 +230,8 @@ _COMPARED = {
 
 def _read(node: ast.expr, sizes: Mapping[str, Poly]) -> Poly | Cond:
     def number(inner: ast.expr) -> Poly:
-        found = _read(inner, sizes)
-        return flag(found) if isinstance(found, Cond) else found
+        value = _read(inner, sizes)
+        return flag(value) if isinstance(value, Cond) else value
 
     match node:
         case ast.Constant(value=int(n)):

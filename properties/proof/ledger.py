@@ -1,4 +1,4 @@
-"""The open obligations of a proof, the paths, and the questions put to solvers."""
+"""The open obligations of a proof, the paths, and the queries to solvers."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ USUAL = (3, 37, 53, 29)  # batch, M, N, K
 MOST_CONFIGS = 16
 
 
-# sizes of a domain at which a condition holds, None where none were found
+# sizes of a domain at which a condition holds, or None
 Decided = dict[tuple[Cond, Cond], Mapping[Atom, int] | None]
 
 
-# what was seen of a domain, in whichever configuration
+# the trace of a domain, in any configuration
 Traced = dict[tuple[Case, tuple[Atom, ...], Cond], Trace]
 
 
 class Notes(Protocol):
-    """Where it is kept what was not decided."""
+    """A ledger of what was not decided."""
 
     kernel: KernelUnderTest
     unvisited: dict[str, None]
@@ -54,10 +54,11 @@ def list_paths(
     book: Notes, domain: Domain, target: str | None, config: int, solver: Solver, deadline: float,
     see: Callable[[Case, WrapperRun], None] = lambda case, run: None,
 ) -> Iterator[Path]:  # fmt: skip
-    """The paths; what they leave of the domain is written into the book.
+    """Yield the paths; the parts of the domain that they do not cover are recorded in the book.
 
-    `see` is told of each run, with the case whose sizes alone it changes. A wrapper that ran in one
-    configuration runs again in another only where that may change more than its launches.
+    `see` is called with each run, and with the case of which only the sizes differ. A wrapper that
+    ran in one configuration runs again in another only where that may change more than its
+    launches.
     """
     key = (domain.case, domain.axes, domain.condition)
     seen = book.traced.get(key)
@@ -102,7 +103,7 @@ def _is_ruled_out(solver: Solver, cond: Cond) -> bool:
 
 
 def _usual_sizes(domain: Domain, kernel: KernelUnderTest) -> Mapping[Atom, int] | None:
-    """Sizes that are neither small nor round, so that most wrappers take their general path."""
+    """Return sizes neither small nor round, so that most wrappers take their general path."""
     sides = kernel.contract.fit(dict(zip(domain.sizes, USUAL[-len(domain.sizes) :], strict=True)))
     if sides is None:
         return None
@@ -116,7 +117,7 @@ def _usual_sizes(domain: Domain, kernel: KernelUnderTest) -> Mapping[Atom, int] 
     return values if bool(evaluate(domain.condition, values)) else None
 
 
-# -- notes ---------------------------------------------------------------------------------------
+# -- ledger --------------------------------------------------------------------------------------
 ABOUT = (
     memory_use.BOUNDS,
     memory_use.FIT,
@@ -129,13 +130,13 @@ ABOUT = (
 
 @dataclass(slots=True)
 class ProofLedger:
-    """What was said of each property so far.
+    """The results on each property so far.
 
-    `open`: why a property is not decided, and `late` those of them for which time ran out.
-    `suspected`: cases at which properties may not hold; `ways`: the paths, in which more of them
-    are sought for `seeking` seconds at most. `checked` is what z3 said to texts, `proved` what
-    holds, `decided` the sizes of a domain at which conditions hold, `narrow` the solvers that know
-    a part of what holds, by what they know.
+    `open`: the reasons why properties are not decided, and `late` those of them for which time ran
+    out. `suspected`: cases at which properties may not hold; `ways`: the paths, which are searched
+    for more of them for at most `seeking` seconds. `checked` are z3's answers to texts, `proved`
+    the proved conditions, `decided` the sizes of a domain at which conditions hold, `narrow` the
+    solvers that have only some of the assumptions, by these assumptions.
     """
 
     kernel: KernelUnderTest
@@ -152,7 +153,7 @@ class ProofLedger:
     decided: Decided = field(default_factory=dict)
     traced: Traced = field(default_factory=dict)
     narrow: dict[Any, Solver] = field(default_factory=dict)
-    # atoms that are let go are other ones when they come again: what was checked would be lost
+    # released atoms would be different objects when created again: checked results would be lost
     solvers: list[Solver] = field(default_factory=list)
 
     def leave_open(self, name: str, why: str, late: bool = False) -> None:
@@ -165,7 +166,7 @@ class ProofLedger:
             self.leave_open(name, why, late)
 
     def refute(self, name: str, why: str, case: Case) -> None:
-        """Keep where a property does not hold; of several cases the simplest."""
+        """Record a refutation of a property; of several cases the simplest."""
         held = self.refuted.get(name)
         if held is None or case.rank < Case.from_json(held.case or "").rank:
             self.refuted[name] = Proof(name, REFUTED, why=why, case=case.to_json())
@@ -176,10 +177,10 @@ class ProofLedger:
             self.suspected[name] = case
 
 
-# -- questions to solvers ------------------------------------------------------------------------
+# -- queries to solvers --------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Obligation:
-    """What must hold: `terms` are all that it is made of, `judge` has a solver judge it."""
+    """A condition to be proved: `terms` are all its parts, `judge` has a solver judge it."""
 
     terms: tuple[Any, ...]
     judge: Callable[[Solver], Iterable[Verdict]]
@@ -187,7 +188,7 @@ class Obligation:
 
 @dataclass(slots=True)
 class Asker:
-    """Asks of one path: `whole` knows all that holds there: `conds` on every path, and `guards`.
+    """The queries of one path: `whole` has all its assumptions, `conds` of every path and `guards`.
 
     `small` are the sizes.
     """
@@ -197,34 +198,36 @@ class Asker:
     conds: tuple[Cond, ...]
     guards: Cond
     small: tuple[Atom, ...]
-    _told: tuple[list[tuple[Cond, set[Atom]]], ...] = ()
+    _parts: tuple[list[tuple[Cond, set[Atom]]], ...] = ()
 
     def __post_init__(self) -> None:
         both = (self.conds, (self.guards,))
-        self._told = tuple(
+        self._parts = tuple(
             [(x, {atom for atom in walk(x) if atom.is_leaf}) for x in list_parts(conds)]
             for conds in both
         )
 
     def ask(self, kind: str, obligations: Iterable[Obligation]) -> Iterator[Verdict]:
-        """What is said of obligations; once one is not proved, all is asked at once."""
+        """Yield the verdicts on obligations; once one is not proved, only `whole` is asked."""
         all_proved = True
-        for one in obligations:
-            said: list[Verdict] = []
-            for solver in (*self._list_narrow(one.terms), self.whole)[0 if all_proved else -1 :]:
-                if solver.remembers(kind, *one.terms):
-                    said = []
+        for obligation in obligations:
+            verdicts: list[Verdict] = []
+            for solver in (*self._list_narrow(obligation.terms), self.whole)[
+                0 if all_proved else -1 :
+            ]:
+                if solver.remembers(kind, *obligation.terms):
+                    verdicts = []
                     break
-                said = list(one.judge(solver))
-                if all(verdict.status == PROVED for verdict in said):
-                    solver.remember(kind, *one.terms)
+                verdicts = list(obligation.judge(solver))
+                if all(verdict.status == PROVED for verdict in verdicts):
+                    solver.remember(kind, *obligation.terms)
                     break
             else:
                 all_proved = False
-            yield from said
+            yield from verdicts
 
     def _list_narrow(self, terms: tuple[Any, ...]) -> Iterator[Solver]:
-        """Solvers that know of what terms name and of the sizes: without the path, and with it."""
+        """Yield solvers with the assumptions on terms and sizes: without the path's, and with them."""
         named: dict[Atom, None] = {}
         waiting = list(walk(*_flatten(terms)))
         while waiting:
@@ -233,11 +236,11 @@ class Asker:
                 named[atom] = None
                 waiting += walk(self.whole.known[atom]) if atom in self.whole.known else ()
         own = {*named, *self.small}
-        # that there are programs along an axis matters most where nothing names them
+        # the existence of programs along an axis matters most if no term names them
         known = {x: c for x, c in self.whole.known.items() if x in named or is_program(x)}
         conds: list[Cond] = []
-        for told in self._told:
-            new = [cond for cond, leaves in told if leaves <= own]
+        for parts in self._parts:
+            new = [cond for cond, leaves in parts if leaves <= own]
             if new or not conds:
                 conds += new
                 yield self._get_solver(conds, known)
@@ -265,20 +268,20 @@ def _flatten(what: Iterable[Any]) -> Iterator[Poly | Cond]:
 
 
 def list_fits(accesses: Iterable[Access], small: tuple[Atom, ...]) -> Iterator[Obligation]:
-    """That the steps of offsets fit."""
+    """Yield the obligations that the steps of offsets fit."""
     for x in accesses:
         if x.steps:
             yield Obligation((*x.place, x.steps), partial(judge_fit, access=x, small=small))
 
 
 def list_bounds(accesses: Iterable[Access], small: tuple[Atom, ...]) -> Iterator[Obligation]:
-    """That accesses stay within their tensors."""
+    """Yield the obligations that accesses stay within their tensors."""
     for x in accesses:
         yield Obligation(x.place, partial(judge_bounds, access=x, small=small))
 
 
 def list_claims(claims: Iterable[Claim], small: tuple[Atom, ...]) -> Iterator[Obligation]:
-    """That what a kernel's integers claim is true of every lane."""
+    """Yield the obligations that what a kernel's integers claim is true of every lane."""
     for x in claims:
         yield Obligation((x.cond, x.path), partial(_judge_one, claim=x, small=small))
 

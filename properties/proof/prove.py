@@ -1,4 +1,4 @@
-"""What a solver can say of a kernel, for every case that its contract admits."""
+"""Proofs of a kernel's properties, for every case that its contract admits."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ from gemmproof.reference.symbolic.terms import Cond, every, lt, term
 from gemmproof.reference.symbolic.tracing import Path
 from gemmproof.reference.work import counted_seconds
 
-# what is plainly wrong is seen in a moment, and takes none of the solver's time
+# seconds for a first search: obvious faults are found quickly, without the solver
 GLANCE = 0.2
 
 
 @fresh_state()
 def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = SECONDS) -> Proofs:
-    """What is decided of a kernel for every case that its contract admits, within `seconds`.
+    """Prove the properties of a kernel for every case that its contract admits, within `seconds`.
 
     `target` is the GPU that it is compiled for, None for none in particular. It runs the wrapper,
-    and raises what that does beyond what a path may end with.
+    and raises the wrapper's exceptions other than those that a path may end with.
     """
     began = counted_seconds()
     until = began + seconds - min(SEEKING, seconds) / 4  # the rest is for trials
@@ -86,11 +86,11 @@ def _is_about(kernel: KernelUnderTest, name: str) -> bool:
 
 
 def _format_scope(domain: Domain) -> str:
-    said = f"every {', '.join(domain.sizes)}"
-    return f"{said}, any strides" if domain.any_strides else said
+    text = f"every {', '.join(domain.sizes)}"
+    return f"{text}, any strides" if domain.any_strides else text
 
 
-# what is said of addresses rests on offsets that fit, what is said of values on both
+# results on addresses depend on offsets that fit, results on values on both
 RESTS: dict[str, tuple[str, ...]] = {
     memory_use.BOUNDS: (memory_use.FIT,),
     memory_use.HINTS: (memory_use.FIT,),
@@ -121,7 +121,7 @@ def _conclude(book: ProofLedger, name: str, scope: str) -> Proof:
 
 def _prove(book: ProofLedger, domain: Domain, target: str | None, deadline: float) -> None:
     for config in range(MOST_CONFIGS):
-        # of the time that is left, no more than half goes into finding the paths
+        # no more than half of the remaining time is spent on finding the paths
         soon = (counted_seconds() + deadline) / 2
         solver = Solver(domain.condition, deadline=soon, checked=book.checked)
         configs, refused = 1, True
@@ -130,9 +130,9 @@ def _prove(book: ProofLedger, domain: Domain, target: str | None, deadline: floa
         for path in list_paths(book, domain, target, config, solver, soon, see):
             configs = max([configs, *(launch.configs for launch in path.launches)])
             refused &= path.failed is not None
-            if config < lcm(*(launch.configs for launch in path.launches)):  # else it was seen
+            if config < lcm(*(launch.configs for launch in path.launches)):  # else already followed
                 ways += _follow(book, domain, path, config)
-        if refused:  # what holds of every call holds of none
+        if refused:  # a claim about every call would be vacuous
             book.leave_all_open("every path of the wrapper raises")
         book.ways += ways
         if book.ways == ways:
@@ -145,7 +145,7 @@ def _prove(book: ProofLedger, domain: Domain, target: str | None, deadline: floa
 
 
 def _follow(book: ProofLedger, domain: Domain, path: Path, config: int) -> Iterator[Way]:
-    """A path with its launches over symbols, if it can be followed; none where it raises."""
+    """Yield a path with its launches over symbols, if it can be followed; none if it raises."""
     if path.failed is not None:
         if not path.failed.raised:
             book.leave_all_open(str(path.failed), path.failed.late)
@@ -163,22 +163,22 @@ def _judge_path(book: ProofLedger, way: Way, deadline: float) -> None:
     accesses = [access for machine in machines for access in machine.accesses]
     conds = [domain.condition, *list_spans(book.kernel, accesses)]
     conds += [machine.launched for machine in machines]
-    # cases are sought in the formulas as well, which takes less
+    # cases are also searched for in the formulas, which takes less time
     known = {atom: cond for machine in machines for atom, cond in machine.known.items()}
     inner = Solver(
         every([*conds, path.condition]), known, domain.plainest, deadline, search=SEARCH / 4,
         checked=book.checked, proved=book.proved, example=path.sizes,
     )  # fmt: skip
     book.solvers.append(inner)
-    made = find_made(path, accesses)
+    results = find_made(path, accesses)
     asker = Asker(book, inner, tuple(conds), path.condition, domain.axes)
-    for name, said in _judge(book.kernel, domain, machines, made, asker).items():
+    for name, verdicts in _judge(book.kernel, domain, machines, results, asker).items():
         if name in book.open or name in book.refuted:  # because of another path or configuration
             continue
-        # none takes more than half of the time that is left for all
+        # none takes more than half of the remaining time
         inner.deadline = (counted_seconds() + deadline) / 2
         try:
-            _keep(book, way, name, said, deadline)
+            _keep(book, way, name, verdicts, deadline)
         except OutOfTime:
             if counted_seconds() > deadline:
                 raise
@@ -189,9 +189,11 @@ def _judge_path(book: ProofLedger, way: Way, deadline: float) -> None:
         visit_branches(book.visits, book.kernel, way, looking, inner.domain)
 
 
-def _keep(book: ProofLedger, way: Way, name: str, said: Iterator[Verdict], deadline: float) -> None:
-    """Write what is said of a property on one path into the book."""
-    for verdict in said:
+def _keep(
+    book: ProofLedger, way: Way, name: str, verdicts: Iterator[Verdict], deadline: float
+) -> None:
+    """Record the verdicts on a property on one path in the book."""
+    for verdict in verdicts:
         if verdict.status in (OPEN, FAILS) and name not in book.suspected:
             _seek(book, [way], [name], deadline)
         if verdict.status == OPEN:
@@ -201,7 +203,7 @@ def _keep(book: ProofLedger, way: Way, name: str, said: Iterator[Verdict], deadl
 
 
 def list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond]:
-    """Every tensor's offsets stay below 2^31 elements, where the contract does not say huge."""
+    """Yield the condition that offsets stay below 2^31 elements, or HUGE_SPAN if huge."""
     span = HUGE_SPAN if kernel.contract.huge else SPAN
     for memory_ in {access.tensor.storage: access.tensor.memory for access in accesses}.values():
         sides = zip(memory_.shape, memory_.strides, strict=True)
@@ -209,31 +211,31 @@ def list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond
 
 
 def _judge(
-    kernel: KernelUnderTest, domain: Domain, machines: list[Machine], made: Made, asker: Asker
+    kernel: KernelUnderTest, domain: Domain, machines: list[Machine], results: Made, asker: Asker
 ) -> dict[str, Iterator[Verdict]]:
-    """The obligations of each property; none is asked before it is its turn."""
-    small, accesses, solver = domain.axes, made.accesses, asker.whole
+    """Return the obligations of each property; none is asked before its turn."""
+    small, accesses, solver = domain.axes, results.accesses, asker.whole
     claims = {(c.kind, c.cond, c.path, c.number): c for m in machines for c in m.claims}.values()
     fits = [claim for claim in claims if claim.kind == "fit"]
-    said = {
+    verdicts = {
         memory_use.FIT: chain(
             asker.ask("fits", list_fits(accesses, small)),
             asker.ask("claim", list_claims(fits, small)),
         ),
         memory_use.BOUNDS: asker.ask("bounds", list_bounds(accesses, small)),
         memory_use.HINTS: (
-            judge_hint(solver, claim, small, machines, made.stores, made.list_stores)
+            judge_hint(solver, claim, small, machines, results.stores, results.list_stores)
             for claim in claims
             if claim.kind != "fit"
         ),
-        memory_use.LANES: made.judge_lanes(solver, machines, small),
-        memory_use.ONCE: asker.ask("once", made.list_once(small)),
+        memory_use.LANES: results.judge_lanes(solver, machines, small),
+        memory_use.ONCE: asker.ask("once", results.list_once(small)),
     }
     if kernel.spec is None:
         shapes = {name: domain.operands[name].shape for name in ROLES}
-        wanted = WantedProduct(shapes, domain.case.dtype == "tf32", small)
-        said[exact_values.EXACT] = made.judge_product(solver, wanted)
-    return said
+        product = WantedProduct(shapes, domain.case.dtype == "tf32", small)
+        verdicts[exact_values.EXACT] = results.judge_product(solver, product)
+    return verdicts
 
 
 def _say(verdict: Verdict) -> str:
@@ -247,9 +249,7 @@ def _refute(book: ProofLedger, way: Way, name: str, verdict: Verdict) -> None:
         book.leave_open(name, f"{_say(verdict)}fails only where no case can be")
         return
     why = _say(verdict).removesuffix(": ")
-    if (
-        name == exact_values.EXACT
-    ):  # sums may agree by chance: the case is tried, and speaks for itself
+    if name == exact_values.EXACT:  # sums may agree by chance: the simulated case decides
         book.suspect(name, case)
         book.leave_open(name, f"{why}, at {case}")
         return
@@ -257,25 +257,25 @@ def _refute(book: ProofLedger, way: Way, name: str, verdict: Verdict) -> None:
 
 
 def _seek(
-    book: ProofLedger, ways: list[Way], wanted: list[str], until: float, most: float = SEEKING
+    book: ProofLedger, ways: list[Way], names: list[str], until: float, most: float = SEEKING
 ) -> None:
-    """Look for cases, or for simpler ones, at which what is not proved does not hold.
+    """Search for cases, or for simpler ones, that refute what is not proved.
 
-    What is refuted by a case need not be asked of the solver any more.
+    What a case refutes need not be asked of the solver any more.
     """
     began = counted_seconds()
     spared = min(most, book.seeking)
-    for name, found in seek(book.kernel, ways, wanted, spared, until).items():
-        if found.is_certain:
-            where = f"{found.where}: " if found.where is not None else ""
-            book.refute(name, f"{where}{found.words}", found.case)
+    for name, counterexample in seek(book.kernel, ways, names, spared, until).items():
+        if counterexample.is_certain:
+            where = f"{counterexample.where}: " if counterexample.where is not None else ""
+            book.refute(name, f"{where}{counterexample.words}", counterexample.case)
         else:
-            book.suspect(name, found.case)
+            book.suspect(name, counterexample.case)
     book.seeking -= counted_seconds() - began
 
 
 def _make_case(book: ProofLedger, way: Way, verdict: Verdict) -> Case | None:
-    """A case of the sizes at which an obligation fails, laid out such that it takes the path."""
+    """Return a case of the sizes at which an obligation fails, in layouts that take the path."""
     assert verdict.model is not None
     domain = way.domain
     sides: dict[str, Any] = domain.read_sides(verdict.model, domain.case)

@@ -40,10 +40,10 @@ from gemmproof.reference.work import counted_seconds
 # -- divisors ------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Divisor:
-    """What all sizes of an axis must be multiples of: with it everything is proved.
+    """The divisor of all sizes of an axis with which everything is proved.
 
-    `below`: for each multiple that is not enough, a case at which it is refuted; `is_least` where
-    that is so of each smaller one that divides it.
+    `below`: for each divisor that is not enough, a case at which it is refuted; `is_least` if every
+    smaller one that divides it is refuted.
     """
 
     axis: str
@@ -53,14 +53,14 @@ class Divisor:
 
     @property
     def sizes(self) -> str:
-        """The sizes of the axis as a contract states them."""
+        """The sizes of the axis as a contract declares them."""
         return f"{self.step}..:{self.step}"
 
 
 def find_divisor(
     kernel: KernelUnderTest, target: str | None, axis: str, step: int, seconds: float
 ) -> Divisor | None:
-    """The least divisor of `step` whose multiples along an axis are proved; None without one."""
+    """Return the least divisor of `step` whose multiples along an axis are proved, or None."""
     until = counted_seconds() + seconds
     proofs = _prove_multiples(kernel, target, axis, step, until)
     if proofs is None or not _is_proved(proofs):
@@ -88,9 +88,11 @@ def _prove_multiples(
 
 
 def narrow(kernel: KernelUnderTest, axis: str, step: int) -> KernelUnderTest:
-    """The kernel under a contract of multiples along an axis."""
-    stated = kernel.contract.sizes(axis)
-    sizes: dict[str, Any] = {axis: replace(stated, low=-(-stated.low // step) * step, step=step)}
+    """Return the kernel under a contract of multiples along an axis."""
+    declared = kernel.contract.sizes(axis)
+    sizes: dict[str, Any] = {
+        axis: replace(declared, low=-(-declared.low // step) * step, step=step)
+    }
     return replace(kernel, contract=replace(kernel.contract, **sizes))
 
 
@@ -105,7 +107,7 @@ def _list_primes(n: int) -> list[int]:
 # -- sizes at which an integer wraps -------------------------------------------------------------
 WIDTH = 31  # bits of an offset below its sign
 WRAPS = 2**WIDTH
-# sizes that leave another one with which an offset is 2**31
+# sizes for which another size exists at which an offset is 2**31
 OTHERS = (3, *(2**i + more for i in range(17) for more in (0, 1)))
 RESTS = (1, 129)  # sizes that an offset does not depend on
 MOST_TRIED = 12  # of them for one offset
@@ -115,8 +117,8 @@ MOST_TRIED = 12  # of them for one offset
 class Wrap:
     """The offset of an operand that fits exactly while `words` is below 2**31.
 
-    That is decided twice: it fits for every size below, and wraps `at` sizes where it is `value`.
-    `sides`: the sizes there, by axis; `is_dense` where its operand is.
+    Both sides are decided: it fits for every size below, and wraps `at` sizes where it is `value`.
+    `sides`: the sizes there, by axis; `is_dense` if its operand is.
     """
 
     operand: str
@@ -133,7 +135,7 @@ class Wrap:
 
 @dataclass(slots=True)
 class _Book:
-    """What the paths of a wrapper leave open."""
+    """The ledger of a wrapper's paths, which raises if anything is left open."""
 
     kernel: KernelUnderTest
     unvisited: dict[str, None] = field(default_factory=dict)
@@ -145,22 +147,22 @@ class _Book:
 
 
 class _NotDecided(Exception):
-    """Something that an exact limit would have to rest on."""
+    """An undecided obligation that an exact limit would depend on."""
 
 
 @fresh_state()
 def find_wraps(kernel: KernelUnderTest, target: str | None, seconds: float) -> tuple[Wrap, ...]:
-    """The offsets of a kernel that wrap under its contract, of each operand and formula once.
+    """Return the offsets of a kernel that wrap under its contract, once per operand and formula.
 
-    None at all where a single one was not decided.
+    None of them if a single one was not decided.
     """
-    until, found = counted_seconds() + seconds, dict[tuple[str, str], Wrap]()
+    until, wraps = counted_seconds() + seconds, dict[tuple[str, str], Wrap]()
     with suppress(_NotDecided, NotExpressible, NotInterpretable, NotAffine, OutOfTime):
         for domain in list_domains(kernel):
             for way in _list_ways(kernel, domain, target, until):
                 for wrap in _judge_way(kernel, way, until):
-                    found.setdefault((wrap.operand, wrap.words), wrap)
-        return tuple(found.values())
+                    wraps.setdefault((wrap.operand, wrap.words), wrap)
+        return tuple(wraps.values())
     return ()
 
 
@@ -203,11 +205,11 @@ def _find_wrap(
     kernel: KernelUnderTest, way: Way, solver: Solver, access: Access, step: Poly,
     given: tuple[Cond, ...],
 ) -> Wrap:  # fmt: skip
-    """Where an offset wraps, decided on both sides. Raises _NotDecided."""
-    top, words = _find_top(access, step)
+    """Find where an offset wraps, decided on both sides. Raises _NotDecided."""
+    top, formula = _find_top(access, step)
     fit = fits(step, WIDTH + 1)
     if solver.follows(fit, *given, lt(top, WRAPS)) != YES:
-        raise _NotDecided(f"{words} < 2**31 is not enough")
+        raise _NotDecided(f"{formula} < 2**31 is not enough")
     # an argument that is wider makes its offsets wider, too
     arguments = (x for launch in way.path.launches for x in launch.arguments)
     narrow_arguments = every(lt(x, WRAPS) for x in arguments if isinstance(x, Poly))
@@ -220,35 +222,37 @@ def _find_wrap(
             value = int(evaluate(top, values))
             is_dense = not any(str(x).startswith("stride_") for x in walk(eq(top, 0)))
             sides = tuple(way.domain.read_sides(values).items())
-            return Wrap(access.tensor.name, words, " ".join(shown), value, sides, is_dense)
-    raise _NotDecided(f"no sizes were found at which {words} reaches 2**31")
+            return Wrap(access.tensor.name, formula, " ".join(shown), value, sides, is_dense)
+    raise _NotDecided(f"no sizes were found at which {formula} reaches 2**31")
 
 
 def _find_top(access: Access, step: Poly) -> tuple[Poly, str]:
-    """The largest value that a step of an access's offset takes inside of its operand, and words.
+    """Return the largest value of a step of an access's offset inside its operand, and its formula.
 
-    Whether that is the largest is for the solver to say. Raises _NotDecided, NotAffine.
+    The solver has to confirm that it is the largest. Raises _NotDecided, NotAffine.
     """
     tensor = access.tensor
     shape, strides = tensor.owner_shape, tensor.owner_strides
     whole = locate(access.term + tensor.offset, shape, strides)
-    taken = locate(step, shape, strides)
-    top, words, counted = term(0), list[str](), term(1)
-    for at, index, n, stride in zip(whole, taken, shape, strides, strict=True):
+    parts = locate(step, shape, strides)
+    top, factors, counted = term(0), list[str](), term(1)
+    for at, index, n, stride in zip(whole, parts, shape, strides, strict=True):
         counted = counted * n
         if index.terms:
-            last, said = _find_last(at, index, n)
+            last, last_text = _find_last(at, index, n)
             top = top + last * stride
             factor = str(stride) if len(stride.terms) == 1 else f"({stride})"
-            said = said if said.isdigit() or stride.constant == 1 else f"({said})"
-            words.append(said if stride.constant == 1 else f"{said} * {_name(factor)}")
+            last_text = (
+                last_text if last_text.isdigit() or stride.constant == 1 else f"({last_text})"
+            )
+            factors.append(last_text if stride.constant == 1 else f"{last_text} * {_name(factor)}")
     if top == counted - 1:  # dense, and the whole offset at once
         return top, f"{' * '.join(map(str, shape))} - 1"
-    return top, " + ".join(words)
+    return top, " + ".join(factors)
 
 
 def _find_last(at: Poly, index: Poly, n: Poly) -> tuple[Poly, str]:
-    """How far a part of an index goes along an axis, where the whole goes to its end; and words."""
+    """Return the last index of a part where the whole index ends its axis, and its text."""
     size, rest = str(n) if n.atom is not None else f"({n})", at - index
     if not rest.terms:
         return n - 1, f"{size} - 1"
@@ -263,12 +267,12 @@ def _find_last(at: Poly, index: Poly, n: Poly) -> tuple[Poly, str]:
 
 
 def _name(text: str) -> str:
-    """A symbol in Python's words."""
+    """Format a symbol in Python's notation."""
     return re.sub(r"stride_(\w+?)(\d)", r"\1.stride(\2)", text)
 
 
 def _list_steps(kernel: KernelUnderTest, domain: Domain) -> dict[Atom, int]:
-    """What each size must be a multiple of."""
+    """Return the number that each size must be a multiple of."""
     sizes = domain.sizes.items()
     return {x.atom: kernel.contract.sizes(axis).step for axis, x in sizes if x.atom is not None}
 
@@ -276,30 +280,30 @@ def _list_steps(kernel: KernelUnderTest, domain: Domain) -> dict[Atom, int]:
 def _list_values(
     domain: Domain, admitted: Cond, steps: Mapping[Atom, int], top: Poly
 ) -> Iterator[dict[Atom, int]]:
-    """Values of all sizes and strides at which a largest offset has just reached 2**31.
+    """Yield values of all sizes and strides at which a largest offset has just reached 2**31.
 
-    One symbol after another is as large as that takes, and all others are small and dense; those
-    that reach it exactly come first.
+    One symbol after another is as large as needed, and all others are small and dense; those that
+    reach it exactly come first.
     """
-    found: list[tuple[int, int, int, dict[Atom, int]]] = []
+    candidates: list[tuple[int, int, int, dict[Atom, int]]] = []
     named = sorted(walk(eq(top, 0)), key=str)
     rests = list(itertools.product(RESTS, repeat=sum(x not in named for x in steps)))
     for free, other, rest in itertools.product(named, OTHERS, rests):
         left = iter(rest)
-        given = {x: other if x in named else max(x.least, next(left)) for x in steps}
+        values_ = {x: other if x in named else max(x.least, next(left)) for x in steps}
         step = steps.get(free, 1)
-        low, more = (evaluate(top, _fill(domain, steps, {**given, free: n})) for n in (0, step))
+        low, more = (evaluate(top, _fill(domain, steps, {**values_, free: n})) for n in (0, step))
         if more <= low:
             continue
-        values = _fill(domain, steps, {**given, free: -(-(WRAPS - low) // (more - low)) * step})
+        values = _fill(domain, steps, {**values_, free: -(-(WRAPS - low) // (more - low)) * step})
         value = int(evaluate(top, values))
         if value >= WRAPS and _may_be(admitted, values):
-            found.append((value, max(values.values()), len(found), values))
-    yield from (values for *_, values in sorted(found, key=lambda x: x[:3]))
+            candidates.append((value, max(values.values()), len(candidates), values))
+    yield from (values for *_, values in sorted(candidates, key=lambda x: x[:3]))
 
 
 def _may_be(admitted: Cond, values: Mapping[Atom, int]) -> bool:
-    """Whether values are admitted, or name not all that decides it."""
+    """Return whether values are admitted, or do not decide it."""
     try:
         return bool(evaluate(admitted, values))
     except KeyError:
@@ -307,7 +311,7 @@ def _may_be(admitted: Cond, values: Mapping[Atom, int]) -> bool:
 
 
 def _fill(domain: Domain, steps: Mapping[Atom, int], given: Mapping[Atom, int]) -> dict[Atom, int]:
-    """Values of a domain's symbols: the given ones, small sizes, and strides of dense operands."""
+    """Return values of a domain's symbols: the given ones, small sizes, and dense strides."""
     values = {x: -(-given.get(x, x.least) // step) * step for x, step in steps.items()}
     values |= {x: n for x, n in given.items() if x not in steps}
     for operand in domain.operands.values():

@@ -37,14 +37,14 @@ from gemmproof.reference.symbolic.tracing.trace import TensorView, TorchCall
 from gemmproof.reference.ttir import DTYPES
 
 # -- stores around a launch ----------------------------------------------------------------------
-# of these the first operand is not read
+# operations that do not read their first operand
 _FILLS = ("aten.zeros", "aten.zero_", "aten.new_zeros", "aten.zeros_like", "aten.fill_",
           "aten.copy_")  # fmt: skip
 LAUNCH = "launch"
 
 
 def is_zeroed(path: Path, store: Access) -> bool:
-    """Whether torch filled all of the memory with 0 before the launch, and before each trial of it.
+    """Return whether torch filled all of the memory with 0 before the launch, and before each trial.
 
     A launch of several configurations is tried out, and its trials add up, unless the tuner's own
     hook fills the memory.
@@ -61,9 +61,9 @@ def is_zeroed(path: Path, store: Access) -> bool:
 
 
 def find_rewrite(path: Path, stores: Sequence[Access], end: int) -> str:
-    """What torch, or another launch, does to stored memory behind the first launch that stores it.
+    """Return how torch, or another launch, changes stored memory after the first launch that stores it.
 
-    The operations before `end` count for torch; "" where there is nothing.
+    The operations before `end` count for torch; "" if nothing changes it.
     """
     (storage,) = {x.tensor.storage for x in stores}
     launches, stored = {x.launch for x in stores}, False
@@ -78,20 +78,20 @@ def find_rewrite(path: Path, stores: Sequence[Access], end: int) -> str:
 
 
 def list_read(call: TorchCall) -> list[TensorView]:
-    """The tensors that an operation of torch reads; a launch is none."""
+    """List the tensors that an operation of torch reads; a launch is none."""
     if call.name == LAUNCH:
         return []
-    given: list[Any] = list(call.args)
+    operands: list[Any] = list(call.args)
     if get_base(call) in _FILLS:
-        given = given[1:]
-    kept = {name: x for name, x in call.kwargs.items() if name != "out"}
-    return list(list_views((given, kept)))
+        operands = operands[1:]
+    options = {name: x for name, x in call.kwargs.items() if name != "out"}
+    return list(list_views((operands, options)))
 
 
-def list_views(what: Any) -> Iterator[TensorView]:
-    """The tensors in arguments, at any depth."""
+def list_views(tree: Any) -> Iterator[TensorView]:
+    """Yield the tensors in arguments, at any depth."""
     is_view = lambda x: isinstance(x, TensorView)  # noqa: E731
-    yield from filter(is_view, tree_leaves(what, is_leaf=is_view))
+    yield from filter(is_view, tree_leaves(tree, is_leaf=is_view))
 
 
 def _writes(call: TorchCall, storages: Collection[int]) -> bool:
@@ -118,7 +118,7 @@ class Chain:
 
 
 def find_chain(path: Path, accesses: Sequence[Access]) -> Chain:
-    """What the only tensor among a path's results is made of. Raises NotCopied."""
+    """Find the source of the only tensor among a path's results. Raises NotCopied."""
     results = [view for view in path.results if isinstance(view, TensorView)]
     if len(results) != 1:
         raise NotCopied(f"{len(results)} tensors are returned")
@@ -146,7 +146,7 @@ def find_chain(path: Path, accesses: Sequence[Access]) -> Chain:
 def _find_writer(
     path: Path, accesses: Sequence[Access], view: TensorView, end: int
 ) -> tuple[int, TorchCall]:
-    """The last operation before `end` that changes the memory of a view."""
+    """Find the last operation before `end` that changes the memory of a view."""
     storing = {x.launch for x in accesses if x.kind != "load" and x.tensor.storage == view.storage}
     for i in reversed(range(end)):
         call = path.operations[i]
@@ -173,7 +173,7 @@ def _uncopy(call: TorchCall, view: TensorView) -> TensorView:
 
 
 def _unsum(call: TorchCall, view: TensorView) -> tuple[TensorView, int]:
-    """What is summed, and along which axis."""
+    """Return the summed tensor and axis."""
     source, axes, *rest = call.args
     if not isinstance(source, TensorView) or len(axes) != 1 or any(rest) or len(call.outputs) != 1:
         raise NotCopied(f"{view.name} is a sum of another form")
@@ -187,10 +187,10 @@ def _unsum(call: TorchCall, view: TensorView) -> tuple[TensorView, int]:
 # -- results in memory ---------------------------------------------------------------------------
 @dataclass(slots=True)
 class Made:
-    """The stores of the results of a path: `direct` into them, others into what they come from.
+    """The stores of a path's results: `direct` into them, others into their sources.
 
-    `views` are the results by the memory that they lie in, `filled` says which memory was stored by
-    the first so many launches.
+    `views` are the results by their memory, `filled` caches which memory was stored by the first so
+    many launches.
     """
 
     path: Path
@@ -200,20 +200,20 @@ class Made:
     filled: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     def list_once(self, small: tuple[Atom, ...]) -> Iterator[Obligation]:
-        """Each element of each result, or of what it is computed from, is stored once."""
+        """Yield the obligations that each element of each result, or of its source, is stored once."""
         stored = {x.tensor.storage for x in self.stores}
         torchs = (call for call in self.path.operations if call.name != LAUNCH)
         stored |= {view.storage for call in torchs for view in call.outputs}
-        left = [view for storage, view in self.views.items() if storage not in stored]
-        if left or not self.views:
-            shapes = tuple(view.shape for view in left)
-            yield Obligation(shapes, lambda solver: self._judge_left(solver, left))
+        unstored = [view for storage, view in self.views.items() if storage not in stored]
+        if unstored or not self.views:
+            shapes = tuple(view.shape for view in unstored)
+            yield Obligation(shapes, lambda solver: self._judge_left(solver, unstored))
         for storage in dict.fromkeys(x.tensor.storage for x in self.stores):
-            mine = [x for x in self.stores if x.tensor.storage == storage]
+            stores = [x for x in self.stores if x.tensor.storage == storage]
             view = self.views.get(storage)
             own = () if view is None else (view.shape, view.strides, view.offset)
-            terms = (*((x.kind, x.launch, x.tensor.defined, x.place) for x in mine), own)
-            yield Obligation(terms, partial(self._judge_one, stores=mine, view=view, small=small))
+            terms = (*((x.kind, x.launch, x.tensor.defined, x.place) for x in stores), own)
+            yield Obligation(terms, partial(self._judge_one, stores=stores, view=view, small=small))
 
     def _judge_left(self, solver: Solver, left: list[Any]) -> Iterator[Verdict]:
         if not self.views or not all(_is_empty(solver, view) for view in left):
@@ -232,15 +232,15 @@ class Made:
             for second in stores[i:]:
                 if first.launch != second.launch:  # one may overwrite what another left
                     continue
-                for said in judge_twice(solver, first, second, small, view):
-                    if said.status == REFUTED and view is None:  # a workspace is no result
-                        said = replace(said, status=OPEN, why="stored again", model=None)
-                    yield said
+                for verdict in judge_twice(solver, first, second, small, view):
+                    if verdict.status == REFUTED and view is None:  # a workspace is no result
+                        verdict = replace(verdict, status=OPEN, why="stored again", model=None)
+                    yield verdict
         if not stores[0].tensor.defined or view is not None:
             yield from judge_all(solver, stores, view)
 
     def is_defined(self, solver: Solver, load: Access) -> bool:
-        """Whether memory that a load reads held values, or earlier launches stored all of it."""
+        """Return whether memory that a load reads held values, or earlier launches stored all of it."""
         return self._is_held(solver, load.tensor, load.launch)
 
     def _is_held(self, solver: Solver, view: Any, launches: int) -> bool:
@@ -249,23 +249,23 @@ class Made:
         return self._is_stored(solver, view.storage, launches)
 
     def _is_stored(self, solver: Solver, storage: int, launches: int) -> bool:
-        """Whether the first so many launches stored every element of a memory."""
+        """Return whether the first so many launches stored every element of a memory."""
         key = (storage, launches)
         if key not in self.filled:
-            mine = [x for x in self.accesses if x.tensor.storage == storage and x.kind == "store"]
-            stores = [x for x in mine if x.launch < launches]
-            said = judge_all(solver, stores) if stores else ()
-            self.filled[key] = bool(stores) and all(v.status == PROVED for v in said)
+            own = [x for x in self.accesses if x.tensor.storage == storage and x.kind == "store"]
+            stores = [x for x in own if x.launch < launches]
+            verdicts = judge_all(solver, stores) if stores else ()
+            self.filled[key] = bool(stores) and all(v.status == PROVED for v in verdicts)
         return self.filled[key]
 
     def list_stores(self, load: Access) -> list[Access]:
-        """What launches up to a load's own store into its memory, or what torch makes that of."""
+        """List the stores of launches up to a load's own into its memory, or into its torch sources."""
         feeds = _find_feeds(self.path, {load.tensor.storage})
         stores = (x for x in self.accesses if x.kind != "load" and x.launch <= load.launch)
         return [x for x in stores if x.tensor.storage in feeds]
 
     def _is_overwritten(self, solver: Solver, call: TorchCall, launches: int) -> bool:
-        """Whether nothing reads what an operation writes before launches store all of the result.
+        """Return whether launches store all of the result before anything reads an operation's output.
 
         That is, all of the view that is returned of this memory.
         """
@@ -280,65 +280,65 @@ class Made:
                 return False
             if any(x.kind != "store" or x.launch < launches for x in stores):
                 return False
-            if any(said.status != PROVED for said in judge_all(solver, stores, shown)):
+            if any(verdict.status != PROVED for verdict in judge_all(solver, stores, shown)):
                 return False
         return True
 
-    def judge_product(self, solver: Solver, wanted: WantedProduct) -> Iterator[Verdict]:
-        """c = a b, where the result is what stores leave, or nothing but zeros."""
+    def judge_product(self, solver: Solver, product: WantedProduct) -> Iterator[Verdict]:
+        """Judge c = a b, if the result is left by stores, or is all zeros."""
         if self.views and all(_is_empty(solver, view) for view in self.views.values()):
-            yield Verdict(PROVED, wanted.words, None)
+            yield Verdict(PROVED, product.words, None)
             return
         stores: list[Access] = []
         try:
             chain = find_chain(self.path, self.accesses)
             stores = [x for x in self.accesses if x.tensor.storage == chain.view.storage]
             stores = [x for x in stores if x.kind != "load"]
-            why = "" if chain.is_zero else find_rewrite(self.path, stores, chain.end)
+            reason = "" if chain.is_zero else find_rewrite(self.path, stores, chain.end)
         except NotCopied as error:
-            why = str(error)
-        if why:
+            reason = str(error)
+        if reason:
             where = stores[0].where if stores else None
-            yield Verdict(OPEN, wanted.words, where, why)
+            yield Verdict(OPEN, product.words, where, reason)
         elif chain.is_zero:
-            yield judge_zeros(solver, wanted)
+            yield judge_zeros(solver, product)
         else:
-            yield from self._judge_stores(solver, wanted, chain, stores)
+            yield from self._judge_stores(solver, product, chain, stores)
 
     def _judge_stores(
-        self, solver: Solver, wanted: WantedProduct, chain: Chain, stores: list[Access]
+        self, solver: Solver, product: WantedProduct, chain: Chain, stores: list[Access]
     ) -> Iterator[Verdict]:
-        """The product of what stores leave: each of its own, or of additions onto 0."""
+        """Judge the product left by stores: each of its own elements, or additions onto 0."""
         contents = Contents(solver, self.path.operations, self.accesses)
         first, *others = stores
         is_atomic = any(x.kind == "atomic" for x in stores)
         adds = is_atomic or chain.summed is not None
-        why = ""
+        reason = ""
         memory = chain.view.memory
         if any(x.tensor.dtype != memory.dtype for x in stores):
-            why = f"{memory.name} is stored as {first.tensor.dtype}"
+            reason = f"{memory.name} is stored as {first.tensor.dtype}"
         elif adds and others:
-            why = f"{len(stores)} stores are added up"
+            reason = f"{len(stores)} stores are added up"
         elif is_atomic:
             is_sum = first.word in ("add", "fadd") and is_zeroed(self.path, first)
-            why = "" if is_sum else "atomics onto what may not be 0"
+            reason = "" if is_sum else "atomics onto what may not be 0"
             if chain.summed is not None or first.tensor.dtype not in WIDE:
-                why = f"sums of atomics in {first.tensor.dtype}"
+                reason = f"sums of atomics in {first.tensor.dtype}"
         elif adds and not contents.is_alone(first):
-            why = f"{first.tensor.name}, of which an element may be stored again"
-        if why:
-            yield Verdict(OPEN, wanted.words, first.where, why)
+            reason = f"{first.tensor.name}, of which an element may be stored again"
+        if reason:
+            yield Verdict(OPEN, product.words, first.where, reason)
             return
         if not adds and self.views.get(chain.view.storage) != chain.view:
             yield from judge_all(solver, stores, chain.view)
         for store in stores:
             left = Leaving(chain.view, adds, chain.summed, chain.is_last and not adds)
-            yield from judge_product(contents, store, wanted, left)
+            yield from judge_product(contents, store, product, left)
 
     def judge_lanes(
         self, solver: Solver, machines: list[Machine], small: tuple[Atom, ...]
     ) -> Iterator[Verdict]:
-        """What reaches a result, what torch computes, and the integers that decide the way."""
+        """Judge the lanes that reach a result, torch's inputs, and the integers that decide the path."""
         lanes = Origins(solver, small, self.is_defined, self.list_stores)
         for store in self.stores:
             yield from lanes.judge_store(store)
@@ -350,15 +350,17 @@ class Made:
                 if not is_held and not self._is_overwritten(solver, call, launches):
                     why = f"{call.name} reads memory that began undefined"
                     yield Verdict(OPEN, "defined", call.where, why)
-        for value, given, where in (use for machine in machines for use in machine.uses):
-            for said in lanes.judge_use(value, given, where):
-                if said.status == REFUTED:  # at fault only where something depends on that lane
-                    said = replace(said, status=OPEN, why="a lane may be undefined", model=None)
-                yield said
+        for value, condition, where in (use for machine in machines for use in machine.uses):
+            for verdict in lanes.judge_use(value, condition, where):
+                if verdict.status == REFUTED:  # at fault only where something depends on that lane
+                    verdict = replace(
+                        verdict, status=OPEN, why="a lane may be undefined", model=None
+                    )
+                yield verdict
 
 
 def find_made(path: Path, accesses: list[Access]) -> Made:
-    """The stores that make a path's results, through what torch makes of them."""
+    """Find the stores of a path's results, through the operations of torch."""
     views = {view.storage: view for view in path.results if hasattr(view, "storage")}
     feeds = _find_feeds(path, set(views))
     stores = [x for x in accesses if x.kind != "load" and x.tensor.storage in feeds]
@@ -366,14 +368,14 @@ def find_made(path: Path, accesses: list[Access]) -> Made:
 
 
 def _is_empty(solver: Solver, view: Any) -> bool:
-    """Whether a view has no element at all."""
+    """Return whether a view has no element at all."""
     if all(n.is_natural and n.least > 0 for n in view.shape):
         return False
     return solver.follows(some(eq(n, 0) for n in view.shape)) == YES
 
 
 def _find_feeds(path: Path, storages: set[int]) -> set[int]:
-    """Memories, and those that torch's operations make them of."""
+    """Return memories, and the sources of torch's operations that fill them."""
     feeds = set(storages)
     for call in reversed(path.operations):
         if call.name != LAUNCH and any(v.storage in feeds for v in call.outputs):
