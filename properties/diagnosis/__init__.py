@@ -1,1 +1,1 @@
-"""Why a value is wrong: its class, the operand that was misread, the line of the source."""
+"""Diagnosis of wrong values: their class, the misread operand, the line of the source."""

@@ -24,11 +24,11 @@ from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS
 
 # -- other readings of an operand ----------------------------------------------------------------
 def list_readings(operand: AllocatedOperand) -> Iterator[tuple[str, Array]]:
-    """The operand as other strides give it, where they stay in its parent."""
+    """Yield the operand as other strides give it, if they stay in its parent."""
     view = operand.view
     _, rows, columns = view.shape
     plane, row, column = view.strides
-    for words, strides in (
+    for text, strides in (
         ("its strides swapped", (plane, column, row)),
         ("row-major dense strides", (rows * columns, columns, 1)),
         ("column-major dense strides", (rows * columns, 1, rows)),
@@ -41,35 +41,35 @@ def list_readings(operand: AllocatedOperand) -> Iterator[tuple[str, Array]]:
         steps = [(s, t) for n, s, t in zip(view.shape, strides, view.strides, strict=True) if n > 1]
         if any(s != t for s, t in steps) and view.first + last < view.extent:
             other = view_strided(operand.parent, replace(view, strides=strides))
-            yield words, np.ascontiguousarray(other).reshape(tuple(operand.tensor.shape))
+            yield text, np.ascontiguousarray(other).reshape(tuple(operand.tensor.shape))
 
 
 def list_displaced(own: Array, name: str, tiles: Iterable[Tile]) -> Iterator[tuple[str, Array]]:
-    """An operand with its indices along each axis moved by one, zero beyond its ends, or wrapped.
+    """Yield an operand with the indices along an axis moved by one (0 beyond the ends), or wrapped.
 
-    The operand itself is left out, as layouts that repeat elements give it.
+    The operand itself is omitted, as layouts that repeat elements give it.
     """
-    one, code = np.ascontiguousarray(own), f"u{own.itemsize}"
+    contiguous, code = np.ascontiguousarray(own), f"u{own.itemsize}"
     blocks = sorted({side for tile in tiles for side in tile})
     for axis in range(own.ndim):
         axes, n = ("batch", *ROLES[name].axes)[3 - own.ndim :], own.shape[axis]
         label, index = axes[axis].lower(), np.arange(n)
         places = [(f"at {label} + 1", index + 1), (f"at {label} - 1", index - 1)]
         places += [(f"at {label} modulo {block}", index % block) for block in blocks if block < n]
-        for words, place in places:
-            inside = ((place >= 0) & (place < n)).reshape(
+        for text, moved in places:
+            inside = ((moved >= 0) & (moved < n)).reshape(
                 [-1 if d == axis else 1 for d in range(own.ndim)]
             )
-            taken = np.take(one.view(code), place.clip(0, n - 1), axis)
-            other = np.where(inside, taken, taken.dtype.type(0))
-            if not np.array_equal(other, one.view(code)):
-                yield words, other.view(own.dtype)
+            elements = np.take(contiguous.view(code), moved.clip(0, n - 1), axis)
+            other = np.where(inside, elements, elements.dtype.type(0))
+            if not np.array_equal(other, contiguous.view(code)):
+                yield text, other.view(own.dtype)
 
 
 def list_strided(operand: AllocatedOperand) -> Iterator[tuple[str, Array]]:
-    """The operand as other strides give it, made of its sides and its own strides, inside it.
+    """Yield the operand as other strides give it, from its sides and its own strides, inside it.
 
-    Of three axes either the first one's stride is another or those of the last two.
+    Of three axes either the first one's stride differs or those of the last two.
     """
     view, axes = operand.view, operand.tensor.dim()
     shape, own = view.shape[3 - axes :], view.strides[3 - axes :]
@@ -97,8 +97,8 @@ SHOWN = 3  # lines, where one operand is loaded on several
 class _Stores:
     """The accesses that stored some elements: their kind, lines, and the programs in each launch.
 
-    Programs are pairs of the launch's number and the program's. The kind is "" where kernels only
-    stored what torch made the elements of.
+    Programs are pairs of the launch's number and the program's. The kind is "" if kernels only
+    stored the source of torch's elements.
     """
 
     kind: str
@@ -107,10 +107,10 @@ class _Stores:
 
 
 def locate(finding: Finding, observation: Observation) -> Finding:
-    """A finding of values with its line: the load of the operand it blames, else the store of c.
+    """Return a finding of values with its line: the load of operand a or b, else the store of c.
 
-    `observation` is that of the finding's case, with a trace; the finding stays as it is where no
-    single line is to blame.
+    `observation` is that of the finding's case, with a trace; the finding is unchanged if no single
+    line is the cause.
     """
     run = observation.calls[0].run if observation.calls else None
     if finding.where is not None or run is None or not observation.has_result:
@@ -125,15 +125,15 @@ def locate(finding: Finding, observation: Observation) -> Finding:
         if not lines:
             return finding
         shown = " and ".join(lines[:SHOWN])
-        named = word(observation, str(finding.operand))
-        message = f"{finding.message}; {named} is loaded at {shown}"
+        label = word(observation, str(finding.operand))
+        message = f"{finding.message}; {label} is loaded at {shown}"
     else:
         lines = sorted(stores.lines)
         verb = {"": "made of what is stored", "atomic": "updated"}.get(stores.kind, "stored")
-        place, _, rest = finding.message.partition(": ")
-        if len(lines) > 1 or not place.startswith(f"{observation.result_name}["):
+        prefix, _, rest = finding.message.partition(": ")
+        if len(lines) > 1 or not prefix.startswith(f"{observation.result_name}["):
             return finding
-        message = f"{place}, {verb} at {lines[0]}: {rest}"
+        message = f"{prefix}, {verb} at {lines[0]}: {rest}"
     if len(lines) > 1:
         return replace(finding, message=message)
     accesses = (access.where for _, access in _accesses(observation))
@@ -142,7 +142,7 @@ def locate(finding: Finding, observation: Observation) -> Finding:
 
 
 def _addresses(result: torch.Tensor) -> Array:
-    """The address of every element."""
+    """Return the address of every element."""
     steps = [
         np.arange(n, dtype=np.int64) * stride
         for n, stride in zip(result.shape, result.stride(), strict=True)
@@ -154,20 +154,20 @@ def _addresses(result: torch.Tensor) -> Array:
 
 
 def _find_stores(observation: Observation, addresses: Array) -> _Stores | None:
-    """What stored to each of the addresses last; else what stored anything; None if nothing did."""
-    sought = np.unique(addresses)
-    last = np.full(sought.size, -1)
-    programs = np.zeros(sought.size, np.int64)
+    """Return the last stores to the addresses; else all stores; None if there are none."""
+    distinct = np.unique(addresses)
+    last = np.full(distinct.size, -1)
+    programs = np.zeros(distinct.size, np.int64)
     accesses = [x for x in _accesses(observation) if x[1].kind != "load"]
     for number, (_, access) in enumerate(accesses):
         size = access.operand.view.itemsize
         address = access.operand.view.start + access.offsets * size
         program = access.programs.reshape(-1, *(1,) * (address.ndim - 1))
         address, program = np.broadcast_arrays(address, program)
-        hit = np.isin(address, sought)
+        hit = np.isin(address, distinct)
         if access.mask is not None:
             hit &= access.mask
-        at = np.searchsorted(sought, address[hit])
+        at = np.searchsorted(distinct, address[hit])
         last[at], programs[at] = number, program[hit]
     if not accesses:
         return None
@@ -187,18 +187,18 @@ def _find_stores(observation: Observation, addresses: Array) -> _Stores | None:
 def _find_loads(
     observation: Observation, operand: str, programs: frozenset[tuple[int, int]]
 ) -> set[str]:
-    """The lines on which these programs load an operand."""
-    found = set()
+    """Return the lines on which these programs load an operand."""
+    lines = set()
     for launch, access in _accesses(observation):
         if access.kind == "load" and access.operand.name == operand:
             running = {(launch, int(program)) for program in access.programs}
             if running & programs:
-                found.add(str(access.where))
-    return found
+                lines.add(str(access.where))
+    return lines
 
 
 def _accesses(observation: Observation) -> Iterator[tuple[int, Any]]:
-    """Every traced access, with the number of its launch."""
+    """Yield every traced access, with the number of its launch."""
     for number, (_, _, accesses) in enumerate(observation.trace or ()):
         for access in accesses:
             if access.where is not None:
@@ -206,12 +206,12 @@ def _accesses(observation: Observation) -> Iterator[tuple[int, Any]]:
 
 
 # -- diagnosis -----------------------------------------------------------------------------------
-SAMPLE = 64  # wrong elements whose partial sums are looked at
+SAMPLE = 64  # wrong elements whose partial sums are examined
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A kind of fault that gives these values: its name, its words, and what is to blame."""
+    """A kind of fault that gives these values: its name, its text, its operand and axis."""
 
     fault: str
     words: str
@@ -220,30 +220,30 @@ class Explanation:
 
 
 def diagnose(finding: Finding, observation: Observation, note: str = "") -> Finding | None:
-    """The finding of a value property with the class that explains it, None if none does.
+    """Return the finding of a value property with the class that explains it, or None.
 
-    `observation` is that of a case with this finding; `note` follows the words of the class.
+    `observation` is that of a case with this finding; `note` follows the text of the class.
     """
     wrong = exact_values.not_exact(observation)
     if finding.property == exact_values.BOUND:
         wrong = exact_values.beyond_bound(observation)
-    found = next(_explanations(observation, wrong), None)
-    if found is None:
+    explanation = next(_explanations(observation, wrong), None)
+    if explanation is None:
         return None
     return replace(
         finding,
-        fault=found.fault,
-        operand=found.operand,
-        axis=found.axis,
-        message=f"{finding.message}: {found.words}{note}",
+        fault=explanation.fault,
+        operand=explanation.operand,
+        axis=explanation.axis,
+        message=f"{finding.message}: {explanation.words}{note}",
     )
 
 
 def _explanations(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     got = widen(observation.result)
     if not np.isfinite(got[wrong]).all():
-        what = "NaN" if np.isnan(got[wrong]).any() else "Inf"
-        yield Explanation("not_finite", f"{what} from finite operands")
+        value = "NaN" if np.isnan(got[wrong]).any() else "Inf"
+        yield Explanation("not_finite", f"{value} from finite operands")
         return
     yield from _wrapped(observation)
     yield from _rounded_twice(observation)
@@ -255,7 +255,7 @@ def _explanations(observation: Observation, wrong: Array) -> Iterator[Explanatio
 
 
 def _wrapped(observation: Observation) -> Iterator[Explanation]:
-    """Whether an integer result is the exact one, modulo the output's width."""
+    """Check whether an integer result is the exact one, modulo the output's width."""
     if observation.out.kind == "int":
         whole = exact_values.exact(observation).astype(np.int64).astype(observation.out.storage)
         if np.array_equal(whole, observation.result):
@@ -264,12 +264,12 @@ def _wrapped(observation: Observation) -> Iterator[Explanation]:
 
 
 def _strides(observation: Observation) -> Iterator[Explanation]:
-    """Whether other strides of a or b, or the transposed result, give exactly what came back."""
+    """Check whether other strides of a or b, or a transposed result, give exactly the result."""
     a, b = exact_values.inputs(observation)
     read = {name: dict(list_readings(observation.operands[name])) for name in "ab"}
     for name, others in read.items():
-        pairs = {words: {"a": a, "b": b, name: other} for words, other in others.items()}
-        fitting = [words for words, pair in pairs.items() if _agrees(observation, *pair.values())]
+        pairs = {text: {"a": a, "b": b, name: other} for text, other in others.items()}
+        fitting = [text for text, pair in pairs.items() if _agrees(observation, *pair.values())]
         if fitting:
             yield Explanation(
                 "wrong_strides",
@@ -277,30 +277,30 @@ def _strides(observation: Observation) -> Iterator[Explanation]:
                 name,
             )
     both = " and ".join(introduce(observation, name) for name in "ab")
-    for words in read["a"].keys() & read["b"].keys():
-        if _agrees(observation, read["a"][words], read["b"][words]):
-            yield Explanation("wrong_strides", f"as if {both} had {words}", "a")
+    for text in read["a"].keys() & read["b"].keys():
+        if _agrees(observation, read["a"][text], read["b"][text]):
+            yield Explanation("wrong_strides", f"as if {both} had {text}", "a")
     if observation.case.M == observation.case.N > 1 and _agrees(observation, a, b, transposed=True):
         yield Explanation("wrong_strides", "the result is transposed", "c")
 
 
 def _moved(observation: Observation) -> Iterator[Explanation]:
-    """Whether a or b read one index further on or back, or wrapped at a tile's side, gives c."""
+    """Check whether a or b read one index further on or back, or wrapped at a tile side, give c."""
     a, b = exact_values.inputs(observation)
     for name, own in (("a", a), ("b", b)):
-        found = []
-        for words, other in list_displaced(own, name, observation.tiles):
+        texts = []
+        for text, other in list_displaced(own, name, observation.tiles):
             pair = {"a": a, "b": b, name: other}
             # zeros give zero, whatever the kernel did
             if widen(other).any() and _agrees(observation, *pair.values()):
-                found.append(words)
-        if found:
-            words = f"as if {introduce(observation, name)} were read {' or '.join(found)}"
-            yield Explanation("wrong_indices", words, name)
+                texts.append(text)
+        if texts:
+            text = f"as if {introduce(observation, name)} were read {' or '.join(texts)}"
+            yield Explanation("wrong_indices", text, name)
 
 
 def _agrees(observation: Observation, a: Array, b: Array, *, transposed: bool = False) -> bool:
-    """Whether the result is, within the bound, the product of these operands."""
+    """Return whether the result is, within the bound, the product of these operands."""
     if not (np.isfinite(widen(a)).all() and np.isfinite(widen(b)).all()):
         return False
     product, _ = exact_product(a, b)
@@ -315,7 +315,7 @@ def _agrees(observation: Observation, a: Array, b: Array, *, transposed: bool = 
 
 
 def _part_of_k(observation: Observation, wrong: Array) -> Iterator[Explanation]:
-    """Whether leaving out, or doubling, one range of k explains every wrong element.
+    """Check whether leaving out, or doubling, one range of k explains every wrong element.
 
     Judged on index data only: their sums are exact, so a partial sum is recognised by its value.
     """
@@ -333,11 +333,11 @@ def _part_of_k(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     for block in blocks:
         off, lanes = got - whole, -K % block
         if len(off) > 1 and lanes and off[0, 0] % lanes == 0 and (off == off[0, 0]).all():
-            held = int(off[0, 0]) // lanes
+            value = int(off[0, 0]) // lanes
             yield Explanation(
                 "k_tail",
                 f"each off by {int(off[0, 0])}, as if the {lanes} lanes from k = {K} to the end of"
-                f" its block held products of {held}",
+                f" its block held products of {value}",
                 axis="K",
             )
         ends = sorted({*range(block, K, block), K - 1, K})
@@ -348,14 +348,14 @@ def _part_of_k(observation: Observation, wrong: Array) -> Iterator[Explanation]:
             part = partial[:, end - 1 : end] - (partial[:, start - 1 : start] if start else 0.0)
             where = "the last K block" if end == K else "a K block"
             fault = "last_k_block" if end == K else "k_block"
-            for sums, what in ((whole - part, "is left out"), (whole + part, "is added twice")):
+            for sums, verb in ((whole - part, "is left out"), (whole + part, "is added twice")):
                 if part.any() and (got == sums).all():
-                    words = f"k {start}..{end - 1} {what}, {where}"
-                    yield Explanation(fault, words, axis="K")
+                    text = f"k {start}..{end - 1} {verb}, {where}"
+                    yield Explanation(fault, text, axis="K")
 
 
 def _rounded_twice(observation: Observation) -> Iterator[Explanation]:
-    """Whether the exact sums rounded to another format first, then to the result's, give it."""
+    """Check whether the exact sums, rounded to another format first, give the result."""
     out = observation.out
     if observation.case.fill != "ties" or out.kind != "float":
         return
@@ -364,12 +364,12 @@ def _rounded_twice(observation: Observation) -> Iterator[Explanation]:
     between = [f for f in wider if out.p < f.p < FORMATS["fp32"].p and f.stored is f]
     for fmt in between:
         if np.array_equal(widen(round_to(round_to(sums, fmt), out)), got):
-            words = f"the sums rounded to {fmt.name} first, then to {out.name}"
-            yield Explanation("rounded_twice", words)
+            text = f"the sums rounded to {fmt.name} first, then to {out.name}"
+            yield Explanation("rounded_twice", text)
 
 
 def _rounding(observation: Observation, wrong: Array) -> Iterator[Explanation]:
-    """Whether operands rounded to fewer bits give the result, or sums kept in fewer the error."""
+    """Check whether rounded operands give the result, or sums kept in fewer bits the error."""
     own = observation.case.format
     if own.kind == "int":
         return
@@ -396,10 +396,10 @@ def _rounding(observation: Observation, wrong: Array) -> Iterator[Explanation]:
 
 
 def _rounded_first(observation: Observation) -> str | None:
-    """The finest format that the result looks rounded to before it got its own.
+    """Return the finest format that the result appears rounded to before its own.
 
-    Every element is a number of that format, and off by no more than one rounding to it besides
-    what is allowed: |got - exact| <= bound + u (|exact| + bound); on index data, by that alone.
+    Every element is a number of that format, and off by no more than one rounding to it on top of
+    the allowed error: |got - exact| <= bound + u (|exact| + bound); on index data, by that alone.
     """
     out, got = observation.out, widen(observation.result)
     exact = exact_values.exact(observation).astype(np.float64)
@@ -421,7 +421,7 @@ def _rounded_first(observation: Observation) -> str | None:
 
 
 def _part_of_c(observation: Observation, wrong: Array) -> Iterator[Explanation]:
-    """Where in c the wrong elements lie: batch, tile edge, whole tiles, a row or a column."""
+    """Locate the wrong elements in c: batch, tile edge, whole tiles, a row or a column."""
     M, N = observation.case.M, observation.case.N
     if observation.case.batch is not None:
         planes = np.asarray(wrong.reshape(wrong.shape[0], -1).any(axis=1))
@@ -437,8 +437,8 @@ def _part_of_c(observation: Observation, wrong: Array) -> Iterator[Explanation]:
         edge = side // block * block
         if 0 < edge <= low and edge < side:
             name = "rows" if axis == "M" else "columns"
-            words = f"all in {name} {_span(low, side - 1)}, in the last, partial tile along {axis}"
-            yield Explanation("tile_edge", words, "c", axis)
+            text = f"all in {name} {_span(low, side - 1)}, in the last, partial tile along {axis}"
+            yield Explanation("tile_edge", text, "c", axis)
     if wrong.all():
         if wrong.size > 1:
             yield Explanation("everywhere", "every element")
@@ -451,8 +451,8 @@ def _part_of_c(observation: Observation, wrong: Array) -> Iterator[Explanation]:
     bad = {(int(tile_rows[i]), int(tile_columns[j])) for i, j in np.argwhere(wrong)}
     whole = sum(int((tile_rows == i).sum()) * int((tile_columns == j).sum()) for i, j in bad)
     if whole == int(wrong.sum()) and block_m * block_n > 1:
-        words = f"{len(bad)} whole tile{'s' if len(bad) > 1 else ''}, first tile {min(bad)}"
-        yield Explanation("whole_tile", words)
+        text = f"{len(bad)} whole tile{'s' if len(bad) > 1 else ''}, first tile {min(bad)}"
+        yield Explanation("whole_tile", text)
     yield Explanation("scattered", f"in rows {_span(top, bottom)}, columns {_span(left, right)}")
 
 

@@ -227,7 +227,7 @@ class Asker:
             yield from verdicts
 
     def _list_narrow(self, terms: tuple[Any, ...]) -> Iterator[Solver]:
-        """Yield solvers with the assumptions on terms and sizes: without the path's, and with them."""
+        """Yield solvers with the assumptions on terms and sizes, without and with the path's."""
         named: dict[Atom, None] = {}
         waiting = list(walk(*_flatten(terms)))
         while waiting:

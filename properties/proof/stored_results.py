@@ -44,7 +44,7 @@ LAUNCH = "launch"
 
 
 def is_zeroed(path: Path, store: Access) -> bool:
-    """Return whether torch filled all of the memory with 0 before the launch, and before each trial.
+    """Return whether torch zeroed all of the memory before the launch, and before each trial of it.
 
     A launch of several configurations is tried out, and its trials add up, unless the tuner's own
     hook fills the memory.
@@ -61,7 +61,7 @@ def is_zeroed(path: Path, store: Access) -> bool:
 
 
 def find_rewrite(path: Path, stores: Sequence[Access], end: int) -> str:
-    """Return how torch, or another launch, changes stored memory after the first launch that stores it.
+    """Return how torch, or another launch, changes stored memory after the launch that first stores it.
 
     The operations before `end` count for torch; "" if nothing changes it.
     """
@@ -187,7 +187,7 @@ def _unsum(call: TorchCall, view: TensorView) -> tuple[TensorView, int]:
 # -- results in memory ---------------------------------------------------------------------------
 @dataclass(slots=True)
 class Made:
-    """The stores of a path's results: `direct` into them, others into their sources.
+    """The stores of a path's results: `stores` into them, and into the memory that they come from.
 
     `views` are the results by their memory, `filled` caches which memory was stored by the first so
     many launches.
@@ -200,7 +200,7 @@ class Made:
     filled: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     def list_once(self, small: tuple[Atom, ...]) -> Iterator[Obligation]:
-        """Yield the obligations that each element of each result, or of its source, is stored once."""
+        """Yield the obligations that each element of each result, or its source, is stored once."""
         stored = {x.tensor.storage for x in self.stores}
         torchs = (call for call in self.path.operations if call.name != LAUNCH)
         stored |= {view.storage for call in torchs for view in call.outputs}
@@ -240,7 +240,7 @@ class Made:
             yield from judge_all(solver, stores, view)
 
     def is_defined(self, solver: Solver, load: Access) -> bool:
-        """Return whether memory that a load reads held values, or earlier launches stored all of it."""
+        """Return whether memory that a load reads held values, or earlier launches stored all."""
         return self._is_held(solver, load.tensor, load.launch)
 
     def _is_held(self, solver: Solver, view: Any, launches: int) -> bool:
@@ -259,13 +259,13 @@ class Made:
         return self.filled[key]
 
     def list_stores(self, load: Access) -> list[Access]:
-        """List the stores of launches up to a load's own into its memory, or into its torch sources."""
+        """List the stores into a load's memory, or its torch sources, by launches up to its own."""
         feeds = _find_feeds(self.path, {load.tensor.storage})
         stores = (x for x in self.accesses if x.kind != "load" and x.launch <= load.launch)
         return [x for x in stores if x.tensor.storage in feeds]
 
     def _is_overwritten(self, solver: Solver, call: TorchCall, launches: int) -> bool:
-        """Return whether launches store all of the result before anything reads an operation's output.
+        """Return whether launches store all of the result before an operation's output is read.
 
         That is, all of the view that is returned of this memory.
         """
@@ -338,7 +338,7 @@ class Made:
     def judge_lanes(
         self, solver: Solver, machines: list[Machine], small: tuple[Atom, ...]
     ) -> Iterator[Verdict]:
-        """Judge the lanes that reach a result, torch's inputs, and the integers that decide the path."""
+        """Judge lanes that reach a result, torch's inputs, and integers that decide the path."""
         lanes = Origins(solver, small, self.is_defined, self.list_stores)
         for store in self.stores:
             yield from lanes.judge_store(store)
