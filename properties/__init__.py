@@ -1,1 +1,1 @@
-"""What must hold of a GEMM kernel: cases, fills and the table of properties."""
+"""The properties of a GEMM kernel: cases, fills and the table of properties."""

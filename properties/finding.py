@@ -113,21 +113,24 @@ def make_finding(
     observation: Observation,
     property: str,
     fault: str,
-    place: str | Mismatch = "",
+    location: str | Mismatch = "",
     got: str | None = None,
     expected: str | None = None,
     note: str = "",
     **more: Any,
 ) -> Finding:
-    """Make a finding of one observation: `place: got X, expected Y` and then `note`.
+    """Make a finding of one observation: `location: got X, expected Y` and then `note`.
 
-    A Mismatch as `place` means its first element of the result. `more` are further fields of
+    A Mismatch as `location` means its first element of the result. `more` are further fields of
     Finding. A finding on a device names the device and its configuration.
     """
-    if isinstance(place, Mismatch):
+    if isinstance(location, Mismatch):
         name = observation.result_name
-        place, more = place_of(observation, place.at), {"operand": name, "result": name, **more}
-    message = f"{place}: got {got}, expected {expected}{note}"
+        location, more = (
+            place_of(observation, location.at),
+            {"operand": name, "result": name, **more},
+        )
+    message = f"{location}: got {got}, expected {expected}{note}"
     if not observation.is_simulated:
         message = f"{message} on the {observation.device}{observation.how}"
     fields_ = {"message": message, "backend": observation.backend, **more}

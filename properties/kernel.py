@@ -135,7 +135,7 @@ class Operand:
 
 
 def is_name(text: Any) -> bool:
-    """Return whether it can be the name of a parameter."""
+    """Return whether a text can be the name of a parameter."""
     return isinstance(text, str) and text.isidentifier() and not iskeyword(text)
 
 

@@ -35,7 +35,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """The missing condition: as text, as Python to be joined to the mask, and the call that has it.
+    """The missing condition: as text, as Python to be joined to the mask, and the call with it.
 
     `condition` and `call` are "" if the source has no names for it. `proved`: the solver showed
     that with it every need of the access follows. `besides`: further conditions of the mask that no

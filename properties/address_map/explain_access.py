@@ -73,7 +73,8 @@ def explain_access(
 ) -> AccessMap:
     """Return the map of a scene's access; the solver is asked for its needs.
 
-    `fails`: a case already showed that the missing condition is a fault, and no sizes are sought.
+    `fails`: a case already showed that the missing condition is a fault, and no sizes are searched
+    for.
     """
     access = scene.access
     names = scene.names(constants)

@@ -81,21 +81,25 @@ class Case:
         others = ((name, layouts_by_name.get(name, ROW)) for name in ROLES)
         object.__setattr__(self, "layouts", tuple(pair for pair in others if pair[1] != ROW))
         arguments = dict(self.arguments)
-        for name, said in arguments.items():
-            if not all(isinstance(word, str) for word in (name, said)) or not name.isidentifier():
+        for name, value in arguments.items():
+            if not all(isinstance(part, str) for part in (name, value)) or not name.isidentifier():
                 raise ValueError(
-                    f"case arguments: got {_short({name: said})}, expected names and words"
+                    f"case arguments: got {_short({name: value})}, expected names and words"
                 )
         object.__setattr__(self, "arguments", tuple(sorted(arguments.items())))
         if self.calls not in CALLS or isinstance(self.calls, bool):
             raise ValueError(f"case calls: got {self.calls!r}, expected 1 or 3")
         if self.compare is not None:
             _require_name("compare", self.compare, COMPARE)
-        given, made = self._counts
-        held = ("a and b", given) if self.is_sampled else ("a, b and c", given + made)
-        for what, count, most in ((*held, MAX_ELEMENTS), ("c", made, MAX_RESULT)):
+        operand_count, result_count = self._counts
+        limited = (
+            ("a and b", operand_count)
+            if self.is_sampled
+            else ("a, b and c", operand_count + result_count)
+        )
+        for label, count, most in ((*limited, MAX_ELEMENTS), ("c", result_count, MAX_RESULT)):
             if count > most:
-                raise ValueError(f"case: got {count} elements of {what}, expected at most {most}")
+                raise ValueError(f"case: got {count} elements of {label}, expected at most {most}")
 
     def to_json(self) -> str:
         """Return one line; M, N, K and dtype always, other fields if they differ from the default.

@@ -57,7 +57,7 @@ def _make_far(case: Case, contract: Contract, size: tuple[int, int, int], more: 
 
 
 # -- corners of tiles ----------------------------------------------------------------------------
-LONG_K = 4096  # what a narrow accumulator cannot sum
+LONG_K = 4096  # a sum that a narrow accumulator cannot hold
 MOST_SIZES = 24  # corners around constants; the others are drawn
 
 
@@ -122,7 +122,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     least = min(range(survey.configs), key=lambda config: math.prod(widest_tile(survey, config)))
     for M, N, K in list_groups(survey.groups, widest_tile(survey, least)):
         yield replace(simplest, M=M, N=N, K=K, config=least)
-    # an empty K may have a kernel of its own, of which no dot shows the tile
+    # an empty K may have its own kernel, without a dot that shows the tile
     most = [max(sides) for sides in zip(*chain.from_iterable(survey.tiles), strict=True)]
     for count in survey.groups:
         yield replace(simplest, M=count * most[0] + 1, N=2 * most[1] - 1, K=0)
@@ -134,7 +134,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     long = max(4 * bk, *(c for c in survey.constants if c < LONG_K), 0) + 1
     for M, N in ((bm + 1, 1), (1, bn + 1)):
         yield replace(simplest, M=M, N=N, K=long, fill="normal", seed=1)
-    # sums of one sign over a long K: what a narrow accumulator cannot hold
+    # sums of one sign over a long K, which a narrow accumulator cannot hold
     yield replace(simplest, K=LONG_K, fill="positive", seed=1)
     for name in contract.layout_names[1:]:
         for operand in ROLES:

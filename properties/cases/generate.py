@@ -165,7 +165,7 @@ SEEDS = range(1, 1000)
 RAGGED, WHOLE = (160, 150, 140), (128, 256, 64)
 # One case in this many is compared under each relation.
 COMPARED = 120
-# the most work that the related calls of a case take, in multiples of its own
+# the most work of the related calls of a case, in multiples of the case's work
 RELATED_WORK = {"order": 16, "rows": 12}
 SMS = (1, 7)  # one program for every tile, and a number that divides no tile count by design
 

@@ -1,8 +1,8 @@
 """Memory layouts of operands: strides and offset of every view that torch can make.
 
-Each operand is a view of its own parent, and no two views of a case share a leading dimension
-by accident: the padding of b differs from that of a, so a kernel that mixes up two strides reads
-other elements.
+Each operand is a view of a separate parent, and no two views of a case share a leading dimension by
+accident: the padding of b differs from that of a, so a kernel that mixes up two strides reads other
+elements.
 """
 
 from __future__ import annotations

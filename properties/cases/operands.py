@@ -62,11 +62,11 @@ class Touched:
 
 
 def operands(
-    case: Case, kernel: KernelUnderTest | None = None, unread: Collection[str] = ()
+    case: Case, kernel: KernelUnderTest | None = None, unused: Collection[str] = ()
 ) -> dict[str, AllocatedOperand]:
     """Return a case's operands as CPU tensors: a and b, of 2 axes or 3 (batch), and a kernel's own.
 
-    Those that are `unread`, whose elements the result does not depend on, hold NaN. Raises a
+    Those that are `unused`, whose elements the result does not depend on, hold NaN. Raises a
     one-line ContractError if a kernel's shapes or functions give no operand.
     """
     declared = kernel.tensors if kernel is not None else {}
@@ -86,7 +86,7 @@ def operands(
                 continue
             if math.prod(shape) > MAX_ELEMENTS:
                 raise ValueError(f"got {shape}, expected at most {MAX_ELEMENTS} elements")
-            if name in unread or declared[name].use == WRITTEN:
+            if name in unused or declared[name].use == WRITTEN:
                 data = poison(shape, declared[name].format)
             else:
                 data = further_elements(case, declared[name], shape, number, known)
@@ -130,7 +130,7 @@ def _further_operand(
 
 
 def with_elements(operand: AllocatedOperand, data: Array) -> AllocatedOperand:
-    """Return the operand in new memory with other elements, of the shape of its own `data`."""
+    """Return the operand in new memory with other elements, in the shape of its `data`."""
     axes = operand.tensor.dim()
     copy = _place(operand.role, data, operand.view, operand.dtype, axes)
     return replace(copy, use=operand.use)
@@ -241,7 +241,7 @@ def _place(
 
 def _parent(extent: int, fmt: Format) -> Array:
     if extent <= SMALL:
-        # 64 bytes: what the base of a tensor is aligned to, on every device
+        # 64 bytes: the alignment of a tensor's base, on every device
         raw = np.empty(extent * fmt.itemsize + 64, np.uint8)
         skip = -raw.ctypes.data % 64
         return raw[skip : skip + extent * fmt.itemsize].view(fmt.storage)

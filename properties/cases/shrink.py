@@ -115,7 +115,7 @@ def _shorten(case: Case, axis: str, contract: Contract, better: Callable[[Case],
             side = middle
         else:
             passes = middle
-    if case.fill != "index":  # the data decide whether it fails: a shorter side may fail again
+    if case.fill != "index":  # failure depends on the data: a shorter side may fail again
         shorter = range(first, side, step)[:SCANNED]
         side = next((n for n in shorter if better(cut(n))), side)
     return cut(side)

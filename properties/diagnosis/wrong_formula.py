@@ -318,7 +318,7 @@ def _list_axes(observation: Observation, name: str) -> Iterator[Use]:
 
 
 def _list_parts_of_k(observation: Observation) -> Iterator[Use]:
-    """Yield ranges of k that are left out: rows of b that are 0."""
+    """Yield omitted ranges of k: rows of b that are 0."""
     K, own = observation.case.K, stored_elements(observation.operands["b"])
     declared = observation.kernel.tensors.get("b")
     axes = ("K", "N") if declared is None else declared.axes
@@ -355,20 +355,20 @@ def label_misuse(finding: Finding, observations: Sequence[Observation]) -> Findi
     `observations`: of cases with this fault; a misuse must explain all of them.
     """
     first = observations[0]
-    unread, got = sorted(first.unread), widen(first.result)
-    if unread and np.isnan(got).any() and not np.isnan(exact_values.exact(first)).any():
+    unused, got = sorted(first.unread), widen(first.result)
+    if unused and np.isnan(got).any() and not np.isnan(exact_values.exact(first)).any():
         # only an operand that the formula does not read holds NaN here
-        message = f"{finding.message}: as if {unread[0]} were read"
-        return replace(finding, fault="operand_read", message=message, operand=unread[0])
+        message = f"{finding.message}: as if {unused[0]} were read"
+        return replace(finding, fault="operand_read", message=message, operand=unused[0])
     if sum(observation.result.size for observation in observations) < FEWEST:
         return finding
     marks = [np.ones(observation.result.shape, np.bool_) for observation in observations]
     if (use := _find(observations, marks)) is not None:
-        return _blame(finding, use, first)
+        return _label_use(finding, use, first)
     pairs = list(_list_fitting(observations, marks, list_pairs))
     # ambiguous if several pairs explain it
     if len({(use.operand, use.other) for use in pairs}) == 1:
-        return _blame(finding, pairs[0], first)
+        return _label_use(finding, pairs[0], first)
     both = ((observation, _mark_wrong(finding, observation)) for observation in observations)
     partly = [
         (observation, wrong) for observation, wrong in both if FEWEST <= wrong.sum() < wrong.size
@@ -377,7 +377,7 @@ def label_misuse(finding: Finding, observations: Sequence[Observation]) -> Findi
         use = _find(*zip(*partly, strict=True))
         # the wrong elements already show the part of c
         if use is not None and use.fault not in PARTS:
-            return _blame(finding, use, first, "where it is wrong, ")
+            return _label_use(finding, use, first, "where it is wrong, ")
     named = [_rounded_first(observation) for observation in observations]
     if named[0] is not None and len(set(named)) == 1:
         text = f"as if the result were rounded to {named[0]} first"
@@ -394,7 +394,7 @@ def label_misuse(finding: Finding, observations: Sequence[Observation]) -> Findi
     return _label_block(finding, first)
 
 
-def _blame(finding: Finding, use: Use, seen: Observation, where: str = "") -> Finding:
+def _label_use(finding: Finding, use: Use, seen: Observation, where: str = "") -> Finding:
     """Label the finding with a use; `seen` is of the case that the numbers in its text are from."""
     here, there = finding.case.sides, seen.case.sides
     note = ""

@@ -237,8 +237,8 @@ _WRONG = (
 )  # fmt: skip
 # relations between calls, and sums
 _RELATED = tuple(
-    state(f"not_{name}", ("symmetries",), f"c of operands {words} is not c {words}", cause, fix)
-    for name, words, cause, fix in (
+    state(f"not_{name}", ("symmetries",), f"c of operands {text} is not c {text}", cause, fix)
+    for name, text, cause, fix in (
         ("negated", "negated", "rounding that depends on the sign", "to nearest, or toward zero"),
         ("scaled", "scaled", "numbers added or clamped on the way", "state them: --spec"),
         ("permuted_rows", "permuted by rows", "something depends on the row", "the same for all"),
@@ -269,8 +269,8 @@ _SUMMED = (
 )  # fmt: skip
 # custom formulas: the misuse of an operand
 _MISREAD = tuple(
-    state(f"operand_{name}", _VALUES, f"as if an operand {words}", cause, fix)
-    for name, words, cause, fix in (
+    state(f"operand_{name}", _VALUES, f"as if an operand {text}", cause, fix)
+    for name, text, cause, fix in (
         ("strides", "had other strides", "strides swapped or assumed", "x.stride(0), x.stride(1)"),
         ("transposed", "were transposed, or of the other axis", "rows for columns",
          "scale[:, None] for an entry a row"),

@@ -69,9 +69,9 @@ def judge_faults(name: str) -> Judge:
 def _from_fault(name: str, fault: Fault, observation: Observation) -> Finding:
     where = str(fault.where) if fault.where.line else None
     label = introduce(observation, fault.operand)
-    place = f"{fault.access} of {label}" if label else fault.access
+    location = f"{fault.access} of {label}" if label else fault.access
     if where is not None:
-        place = f"{place} at {where}"
+        location = f"{location} at {where}"
     axis, note = axis_named(fault.axis) or fault.axis, ""
     if fault.kind == "wrapped_offset" and axis is None:
         axis = _longest_axis(fault.operand, observation)
@@ -80,9 +80,9 @@ def _from_fault(name: str, fault: Fault, observation: Observation) -> Finding:
     more |= {"cause": _cause(fault, observation), "file": fault.where.file or None}
     if fault.kind == "out_of_bounds":
         # an address outside an operand needs no expected value: rows 3..15 of a (M=3)
-        more["message"] = f"{place}: {fault.got}"
+        more["message"] = f"{location}: {fault.got}"
     return make_finding(
-        observation, name, fault.kind, place, fault.got, fault.expected, note, **more
+        observation, name, fault.kind, location, fault.got, fault.expected, note, **more
     )
 
 
@@ -118,15 +118,17 @@ def judge_inputs(observation: Observation) -> Iterator[Finding]:
         if change.what == "view":
             got, expected = change.place, "the view it was given"
         else:
-            place = change.place.removeprefix(change.operand)
-            first = f"{word(observation, change.operand)}{place}"
+            location = change.place.removeprefix(change.operand)
+            first = f"{word(observation, change.operand)}{location}"
             noun = nouns[change.what]
             many = f"{change.count} {noun} changed, first {first}"
             got = many if change.count > 1 else f"{noun.removesuffix('s')} {first} changed"
             expected = "none changed"
         label = introduce(observation, change.operand)
-        place, fault = f"operand {label}", f"{change.what}_changed"
-        yield make_finding(observation, INPUTS, fault, place, got, expected, operand=change.operand)
+        location, fault = f"operand {label}", f"{change.what}_changed"
+        yield make_finding(
+            observation, INPUTS, fault, location, got, expected, operand=change.operand
+        )
 
 
 # -- completion ----------------------------------------------------------------------------------
@@ -140,7 +142,7 @@ def judge_compiles(observation: Observation) -> Iterator[Finding]:
     """Yield Triton's refusal of the kernel, quoted, at the line that it names."""
     raised = observation.raised
     if raised is not None and raised.kind == "compile_error":
-        place = "the kernel" if raised.where is None else raised.where
+        location = "the kernel" if raised.where is None else raised.where
         got = raised.text.removeprefix(f"{raised.where}: ")
         expected = "a kernel that compiles"
         if refused := _REFUSED.fullmatch(got):
@@ -148,7 +150,7 @@ def judge_compiles(observation: Observation) -> Iterator[Finding]:
             got = f'"{message}" from Triton\'s compiler'
             expected = f"{name} to compile" + (f" with {config}" if config else "")
         more: dict[str, Any] = {"where": raised.where, "file": raised.file}
-        yield make_finding(observation, COMPILES, raised.kind, place, got, expected, **more)
+        yield make_finding(observation, COMPILES, raised.kind, location, got, expected, **more)
 
 
 def ends_applies(observation: Observation) -> bool:
@@ -157,7 +159,7 @@ def ends_applies(observation: Observation) -> bool:
 
 
 def judge_ends(observation: Observation) -> Iterator[Finding]:
-    """Yield what was raised or would stop the device, or what is wrong with the result."""
+    """Yield what was raised or would stop the device, or the defects of the result."""
     yield from _judge_device_asserts(observation)
     raised = observation.raised
     if raised is None:
@@ -168,11 +170,11 @@ def judge_ends(observation: Observation) -> Iterator[Finding]:
     # unsupported operations and the simulator's own errors are no evidence about the kernel
     elif raised.kind in ("raised", "kernel_error", "limit"):
         call = f"call {len(observation.calls) + 1}" if observation.calls else "the call"
-        place = call if raised.where is None else f"{call}, at {raised.where}"
+        location = call if raised.where is None else f"{call}, at {raised.where}"
         got = raised.text.removeprefix(f"{raised.where}: ")
         more: dict[str, Any] = {"where": raised.where, "file": raised.file}
         fault = "cuda_error" if is_cuda_error(raised.text) else raised.kind
-        yield make_finding(observation, ENDS, fault, place, got, "a result", **more)
+        yield make_finding(observation, ENDS, fault, location, got, "a result", **more)
 
 
 def is_cuda_error(text: str) -> bool:
@@ -183,8 +185,8 @@ def is_cuda_error(text: str) -> bool:
 def _judge_result(observation: Observation, number: int) -> Iterator[Finding]:
     def wrong(fault: str, got: str, expected: str, operand: str | None = None) -> Finding:
         name = observation.result_name
-        place = "the result" if name == "c" else name
-        return make_finding(observation, ENDS, fault, place, got, expected, operand=operand)
+        location = "the result" if name == "c" else name
+        return make_finding(observation, ENDS, fault, location, got, expected, operand=operand)
 
     call = observation.calls[number]
     result = call.given
@@ -214,10 +216,10 @@ def _judge_result(observation: Observation, number: int) -> Iterator[Finding]:
 
 def _judge_device_result(observation: Observation, number: int) -> Iterator[Finding]:
     if observation.calls[number].result is None:
-        place, got = f"call {number + 1}", "another type, shape or format"
+        location, got = f"call {number + 1}", "another type, shape or format"
         shape = list_shapes(observation)[observation.part]
         expected = f"a tensor of shape {shape} as the simulated call gives"
-        yield make_finding(observation, ENDS, "other_result", place, got, expected, operand="c")
+        yield make_finding(observation, ENDS, "other_result", location, got, expected, operand="c")
 
 
 # -- mirror --------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def _bring_back(observation: Observation, related: Related) -> tuple[Array, Arra
     """Return both results, with the relation undone where that is exact."""
     first, other, case = observation.result, related.result, observation.case
     if case.compare == "negated":
-        # the lowest integer has no negative of its own width
+        # the negative of the lowest integer does not fit its width
         other = -other.astype(np.int64) if observation.out.kind == "int" else _negate(other)
     elif case.compare == "scaled":
         first = round_to(widen(first) * 2.0 ** -sum(find_scales(observation)), observation.out)

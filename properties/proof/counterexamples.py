@@ -214,7 +214,7 @@ def _is_wrong(
 
 # -- cases ---------------------------------------------------------------------------------------
 def _list_cases(kernel: KernelUnderTest, ways: Sequence[Way], config: int) -> Iterator[Case]:
-    """Yield small cases, then tiles, layouts, views of huge parents, and a kernel's other numbers."""
+    """Yield small cases, tiles, other layouts, views of huge parents, and a kernel's constants."""
     contract, first = kernel.contract, replace(ways[0].domain.case, config=config)
     axes = tuple(first.sides)
     tiles, others = _list_numbers(ways)

@@ -40,7 +40,7 @@ Traced = dict[tuple[Case, tuple[Atom, ...], Cond], Trace]
 
 
 class Notes(Protocol):
-    """A ledger of what was not decided."""
+    """A ledger of undecided obligations."""
 
     kernel: KernelUnderTest
     unvisited: dict[str, None]
@@ -281,7 +281,7 @@ def list_bounds(accesses: Iterable[Access], small: tuple[Atom, ...]) -> Iterator
 
 
 def list_claims(claims: Iterable[Claim], small: tuple[Atom, ...]) -> Iterator[Obligation]:
-    """Yield the obligations that what a kernel's integers claim is true of every lane."""
+    """Yield the obligations that the claims of a kernel's integers are true of every lane."""
     for x in claims:
         yield Obligation((x.cond, x.path), partial(_judge_one, claim=x, small=small))
 

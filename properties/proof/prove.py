@@ -259,9 +259,9 @@ def _refute(book: ProofLedger, way: Way, name: str, verdict: Verdict) -> None:
 def _seek(
     book: ProofLedger, ways: list[Way], names: list[str], until: float, most: float = SEEKING
 ) -> None:
-    """Search for cases, or for simpler ones, that refute what is not proved.
+    """Search for cases, or for simpler ones, that refute unproved properties.
 
-    What a case refutes need not be asked of the solver any more.
+    A property that a case refutes need not be asked of the solver any more.
     """
     began = counted_seconds()
     spared = min(most, book.seeking)

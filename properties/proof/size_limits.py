@@ -256,7 +256,7 @@ def _find_last(at: Poly, index: Poly, n: Poly) -> tuple[Poly, str]:
     size, rest = str(n) if n.atom is not None else f"({n})", at - index
     if not rest.terms:
         return n - 1, f"{size} - 1"
-    if index.constant is not None:  # what a trip adds
+    if index.constant is not None:  # the increment of a trip
         return index, str(index)
     if index.most is not None:  # lanes alone
         return make("min", n, index.most + 1) - 1, f"min({size}, {index.most + 1}) - 1"

@@ -61,7 +61,7 @@ def is_zeroed(path: Path, store: Access) -> bool:
 
 
 def find_rewrite(path: Path, stores: Sequence[Access], end: int) -> str:
-    """Return how torch, or another launch, changes stored memory after the launch that first stores it.
+    """Return how torch or another launch changes memory after the launch that first stores it.
 
     The operations before `end` count for torch; "" if nothing changes it.
     """
@@ -308,7 +308,7 @@ class Made:
     def _judge_stores(
         self, solver: Solver, product: WantedProduct, chain: Chain, stores: list[Access]
     ) -> Iterator[Verdict]:
-        """Judge the product left by stores: each of its own elements, or additions onto 0."""
+        """Judge the product that stores leave: each its own elements, or additions onto 0."""
         contents = Contents(solver, self.path.operations, self.accesses)
         first, *others = stores
         is_atomic = any(x.kind == "atomic" for x in stores)
