@@ -90,7 +90,7 @@ def _list_steps(contract: Contract, case: Case, tile: Tile) -> Iterator[_Step]:
     for axis in AXES if contract.batched else AXES[:3]:
         sizes = contract.sizes(axis)
         if sizes.low == sizes.high:
-            continue  # a kernel for one size, such as a GEMV, supports no others
+            continue  # a kernel for one size, such as a GEMV, makes no claim about others
         if sizes.step > 1 or sizes.low > 1:
             changes = {axis: f"1..{sizes.high}"}
             block = blocks.get(axis, 1)

@@ -184,7 +184,7 @@ def probe(contract: Contract, dtype: str, sides: Tile = RAGGED) -> Case:
 def _make_case(sides: dict[str, int], contract: Contract, dtype: str) -> Case:
     if not contract.batched:
         sides = {axis: sides[axis] for axis in "MNK"}
-    # if no sizes near these meet a condition, those do for which the contract accepted it
+    # sizes near these may not meet a condition; those that the contract was checked with do
     starts = (sides, *(dict.fromkeys(sides, n) for n in (1, 16, 128, 1024)))
     fitted: dict[str, Any] = next(filter(None, map(contract.fit, starts)))
     return Case(dtype=dtype, **fitted)

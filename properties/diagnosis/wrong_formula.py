@@ -93,7 +93,7 @@ def _list_numbers(observation: Observation, name: str, own: Array) -> Iterator[E
     # 127 is 1 in e8m0
     for value in (1, 0, 127) if fmt.name == "uint8" else (1, 0):
         yield Elements("operand_forgotten", f"were {value}", np.full_like(own, value))
-    # in a format that holds a kernel's results exactly
+    # in a format that loses nothing of the values that a kernel computes from them
     held = np.float32 if fmt.kind == "float" else np.int32
     wide = own if fmt.itemsize >= 4 else own.astype(held)
     with np.errstate(all="ignore"):

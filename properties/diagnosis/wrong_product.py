@@ -98,7 +98,7 @@ class _Stores:
     """The accesses that stored some elements: their kind, lines, and the programs in each launch.
 
     Programs are pairs of the launch's number and the program's. The kind is "" if kernels only
-    stored the source of torch's elements.
+    stored the values that torch made the elements of.
     """
 
     kind: str

@@ -126,7 +126,7 @@ def _take(first: Case, others: list[Case]) -> Iterator[Case]:
 
 
 def _is_far(case: Case) -> bool:
-    """Return whether elements lie further away than numbers are kept for."""
+    """Return whether elements lie beyond the addresses for which values are kept."""
     return case.is_sampled or any(case.layout(name) in HUGE for name in ROLES)
 
 
@@ -288,7 +288,7 @@ def _shrink(contract: Contract, case: Case) -> Iterator[Case]:
 
 
 def _list_numbers(ways: Sequence[Way]) -> tuple[list[int], list[int]]:
-    """List the sides of tiles; and sizes around a kernel's other constants, and so many tiles."""
+    """List the sides of tiles; and sizes around other constants: thresholds, numbers of tiles."""
     tiles: dict[int, None] = {}
     conds: list[Cond] = []
     for way in ways:

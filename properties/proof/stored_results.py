@@ -63,7 +63,7 @@ def is_zeroed(path: Path, store: Access) -> bool:
 def find_rewrite(path: Path, stores: Sequence[Access], end: int) -> str:
     """Return how torch or another launch changes memory after the launch that first stores it.
 
-    The operations before `end` count for torch; "" if nothing changes it.
+    Operations of torch count only before `end`; "" if nothing changes it.
     """
     (storage,) = {x.tensor.storage for x in stores}
     launches, stored = {x.launch for x in stores}, False
