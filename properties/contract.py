@@ -439,8 +439,10 @@ class Contract:
         parts = split(self.where) if isinstance(self.where, str) else [None]
         for count in range(1, len(parts) + 1):
             candidates = itertools.chain([near], neighbours(near, axes))
-            met = (x for x in candidates if all(self._relates(x, part) for part in parts[:count]))
-            candidate = next(met, None)
+            matches = (
+                x for x in candidates if all(self._relates(x, part) for part in parts[:count])
+            )
+            candidate = next(matches, None)
             if candidate is None:
                 return None
             near = candidate

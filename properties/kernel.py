@@ -182,13 +182,13 @@ def list_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
         return ()
 
 
-def call_by_name(function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
+def call_by_name(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
     """Call a function with these arguments and those of `named` that it has a parameter for."""
     parameters = inspect.signature(function).parameters.values()
     if all(p.kind is not p.VAR_KEYWORD for p in parameters):
         takes = {p.name for p in parameters}
         named = {name: value for name, value in named.items() if name in takes}
-    return function(*given, **named)
+    return function(*arguments, **named)
 
 
 # -- kernel --------------------------------------------------------------------------------------
@@ -350,8 +350,8 @@ class KernelUnderTest:
         options = self.list_options()
         for name, value in case.arguments:
             if name not in options:
-                known = " ".join(options) or "none"
-                raise ValueError(f"case {name}: got an operand, expected one of: {known}")
+                known_names = " ".join(options) or "none"
+                raise ValueError(f"case {name}: got an operand, expected one of: {known_names}")
             if value not in options[name]:
                 raise ValueError(f"case {name}: got {value}, expected {' or '.join(options[name])}")
 

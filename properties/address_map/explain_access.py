@@ -111,11 +111,11 @@ def explain_access(
     by_axis = [_goals(labels[i], x, access, i, namer) for i, x in enumerate(at)]
     goals = [goal for group in by_axis for goal in group]
     statuses = [_judge(solver, goal, access, case) for goal in goals]
-    lacking = [goal for goal, status in zip(goals, statuses, strict=True) if status == MISSING]
+    missing = [goal for goal, status in zip(goals, statuses, strict=True) if status == MISSING]
     status, why, sizes = PROVED, "", ""
     several = len(places) > 1  # choices of strides that give the index
-    if not several and (fails or not lacking):
-        outcome = verdicts.REFUTED if lacking else verdicts.PROVED
+    if not several and (fails or not missing):
+        outcome = verdicts.REFUTED if missing else verdicts.PROVED
         verdict = Verdict(outcome, access.kind, access.where)
     else:
         (verdict,) = judge_bounds(solver, access, domain.axes)
@@ -131,8 +131,8 @@ def explain_access(
     plain = [(x, n) for x, n in scalars if n not in labels]
     masks = Namer([*own, *plain], unambiguous(numbers))
     fix = None
-    if status != PROVED and lacking and not several:
-        fix = _repair(scene, solver, names, lacking, goals, case, numbers)
+    if status != PROVED and missing and not several:
+        fix = _repair(scene, solver, names, missing, goals, case, numbers)
         besides = _list_besides(solver, access, goals, case)
         fix = replace(fix, besides=" and ".join(map(masks.judge, besides)))
     status_of = dict(zip(map(id, goals), statuses, strict=True))
@@ -173,25 +173,25 @@ def _list_besides(solver: Solver, access: Access, goals: list[_Goal], case: Cond
 
 
 def _repair(
-    scene: Scene, solver: Solver, names: Mapping[str, Ints], lacking: list[_Goal],
+    scene: Scene, solver: Solver, names: Mapping[str, Ints], missing: list[_Goal],
     goals: list[_Goal], case: Cond, numbers: Mapping[str, int],
 ) -> Fix:  # fmt: skip
     """Return the conditions that an access lacks, proved to be enough if they could be spelled."""
     access = scene.access
     spelled: list[Expression] = []
-    for goal in lacking:
+    for goal in missing:
         if goal.size is None:
             expression = spell_natural(goal.index, names, numbers, access.shape)
         else:
             expression = spell_below(goal.index, goal.size, names, numbers, access.shape)
         if expression is not None:
             spelled.append(expression)
-    text = " and ".join(goal.words for goal in lacking)
-    if len(spelled) < len(lacking) or not scene.is_direct or scene.is_window:
+    text = " and ".join(goal.words for goal in missing)
+    if len(spelled) < len(missing) or not scene.is_direct or scene.is_window:
         return Fix(text, "", "", False)
     added = every(x.cond for x in spelled)
-    given = (access.path, access.mask, case, added)
-    enough = all(solver.follows(goal.cond, *given) == YES for goal in goals)
+    assumptions = (access.path, access.mask, case, added)
+    enough = all(solver.follows(goal.cond, *assumptions) == YES for goal in goals)
     condition = " & ".join(dict.fromkeys(x.text for x in spelled))
     source, where = scene.source, access.where
     call = source.find_call(where.line, access.kind) if source and where else None

@@ -166,8 +166,8 @@ def find_changes(operand: AllocatedOperand) -> list[Touched]:
     if operand.use != READ:
         seen.pop("element", None)
     changes = [
-        Touched(name, what, _describe(operand, offsets[0]), len(offsets))
-        for what, offsets in sorted(seen.items())
+        Touched(name, kind, _describe(operand, offsets[0]), len(offsets))
+        for kind, offsets in sorted(seen.items())
     ]
     shape, strides = (numbers[3 - tensor.dim() :] for numbers in (view.shape, view.strides))
     if tuple(tensor.shape) != shape or tensor.stride() != strides:

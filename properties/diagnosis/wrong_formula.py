@@ -94,8 +94,8 @@ def _list_numbers(observation: Observation, name: str, own: Array) -> Iterator[E
     for value in (1, 0, 127) if fmt.name == "uint8" else (1, 0):
         yield Elements("operand_forgotten", f"were {value}", np.full_like(own, value))
     # in a format that loses nothing of the values that a kernel computes from them
-    held = np.float32 if fmt.kind == "float" else np.int32
-    wide = own if fmt.itemsize >= 4 else own.astype(held)
+    wide_dtype = np.float32 if fmt.kind == "float" else np.int32
+    wide = own if fmt.itemsize >= 4 else own.astype(wide_dtype)
     with np.errstate(all="ignore"):
         yield Elements("operand_applied_twice", "were applied twice", wide * wide)
         for times, text in ((2, "twice"), (3, "three times"), (4, "four times")):
@@ -458,12 +458,12 @@ def _list_narrower() -> list[Format]:
 
 def _loses_no_more(observation: Observation, fmt: Format) -> bool:
     """Return whether intermediate values of a narrower format explain every element's error."""
-    held = evaluate_as(observation, {}, between=fmt.name)
-    if held is None:
+    evaluated = evaluate_as(observation, {}, between=fmt.name)
+    if evaluated is None:
         return False
-    allowed = bound_rounding(held, observation.out, FORMATS["fp32"]).error
+    allowed = bound_rounding(evaluated, observation.out, FORMATS["fp32"]).error
     with np.errstate(invalid="ignore"):
-        near = np.abs(widen(observation.result) - held.exact) <= allowed
+        near = np.abs(widen(observation.result) - evaluated.exact) <= allowed
     return bool(near.all() and np.isfinite(allowed).all())
 
 
@@ -484,24 +484,24 @@ def _explains(use: Use, observation: Observation, marked: Array, fewest: int = F
     A narrow result is off by more than the sum was, so a float must also be one to which something
     within the sum's own bound rounds: lo <= c <= hi, of the roundings of both ends.
     """
-    held, out = use.make(), observation.out
-    if held is None or held.exact.shape != observation.result.shape:
+    substituted, out = use.make(), observation.out
+    if substituted is None or substituted.exact.shape != observation.result.shape:
         return False
     got = widen(observation.result)
-    allowed = bound_rounding(held, out, FORMATS["fp32"]).error
+    allowed = bound_rounding(substituted, out, FORMATS["fp32"]).error
     with np.errstate(invalid="ignore"):
-        near = np.abs(got - held.exact) <= allowed
+        near = np.abs(got - substituted.exact) <= allowed
     # elements that may overflow, or that come from undefined lanes, are inconclusive
     known = marked & np.isfinite(allowed)
     if any(fault.kind == "undefined_stored" for fault in observation.faults):
         known &= ~np.isnan(got)
     if not near[known].all() or known.sum() < min(marked.sum(), fewest):
         return False
-    if fewest and np.array_equal(held.exact[known], exact_values.exact(observation)[known]):
+    if fewest and np.array_equal(substituted.exact[known], exact_values.exact(observation)[known]):
         return False  # it would change no wrong element
     if out.kind == "int":
         return True
-    ends = (held.exact - held.error, held.exact + held.error)
+    ends = (substituted.exact - substituted.error, substituted.exact + substituted.error)
     low, high = (widen(round_to(end, out)) for end in ends)
     return bool(((low <= got) & (got <= high))[known].all())
 

@@ -338,11 +338,11 @@ def _find_misplaced(
     lead = wrong.at[:-2]
     x, y = (word(observation, name) for name in "ab")
     lines = {f"{x}[{row}, *]": a[lead][row], f"{y}[*, {column}]": b[lead][:, column]}
-    met = [
+    reasons = [
         f"{line_name} is {line[k]:g}"
         for line_name, line in lines.items()
         for k in np.flatnonzero(~np.isfinite(line))[:1]
     ]
-    why = "; ".join(met) or "nothing that it meets is NaN or Inf"
+    why = "; ".join(reasons) or "nothing that it meets is NaN or Inf"
     note = f" ({why}){wrong.counted('wrong')}"
     return make_finding(observation, NAME, fault, wrong, got, want, note)

@@ -63,11 +63,11 @@ def visit_run(
 
 
 def visit_branches(
-    visits: BranchCoverage, kernel: KernelUnderTest, way: Way, solver: Solver, given: Cond
+    visits: BranchCoverage, kernel: KernelUnderTest, way: Way, solver: Solver, assumptions: Cond
 ) -> None:
     """Record a case for each side of each branch of a path's kernels, or the side as unvisited.
 
-    `given` are the assumptions on the path; `solver` has those on its programs and trips.
+    `assumptions` are those of the path; `solver` has those on its programs and trips.
     """
     branches = dict.fromkeys(branch for machine in way.machines for branch in machine.branches)
     if _list_named(way.domain, way.path.guards):
@@ -78,7 +78,7 @@ def visit_branches(
             visits.unvisited[f"{label}, which depends on more than sizes"] = None
             continue
         label += " taken" if branch.is_taken else " left out"
-        key = (given, branch.cond)
+        key = (assumptions, branch.cond)
         if key not in visits.sought:
             began = counted_seconds()
             visits.sought[key] = _seek(visits, way, solver, branch)
@@ -191,7 +191,7 @@ def _list_named(domain: Domain, guards: Sequence[Guard]) -> list[str]:
 
 def _list_own(domain: Domain, name: str) -> set[Atom]:
     """Return the symbols of an operand that its layout decides."""
-    places = (f"{what} of {name}" for what in ("offset", "address"))
+    places = (f"{label} of {name}" for label in ("offset", "address"))
     own = {Atom("symbol", x, is_natural=True) for x in places}
     strides = domain.operands[name].strides
     return own | {x.atom for x in strides if x.atom is not None} - set(domain.axes)

@@ -257,8 +257,8 @@ class Asker:
         return solver
 
 
-def _flatten(what: Iterable[Any]) -> Iterator[Poly | Cond]:
-    for x in what:
+def _flatten(terms: Iterable[Any]) -> Iterator[Poly | Cond]:
+    for x in terms:
         if isinstance(x, Poly | Cond):
             yield x
         elif isinstance(x, Atom):

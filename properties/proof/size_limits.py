@@ -196,24 +196,24 @@ def _judge_way(kernel: KernelUnderTest, way: Way, until: float) -> Iterator[Wrap
             raise _NotDecided(claim.words)
     for access in accesses:
         for step, cond in access.steps:
-            given = (access.path, access.mask, cond)
-            if solver.follows(fits(step, WIDTH + 1), *given) != YES:
-                yield _find_wrap(kernel, way, solver, access, step, given)
+            assumptions = (access.path, access.mask, cond)
+            if solver.follows(fits(step, WIDTH + 1), *assumptions) != YES:
+                yield _find_wrap(kernel, way, solver, access, step, assumptions)
 
 
 def _find_wrap(
     kernel: KernelUnderTest, way: Way, solver: Solver, access: Access, step: Poly,
-    given: tuple[Cond, ...],
+    assumptions: tuple[Cond, ...],
 ) -> Wrap:  # fmt: skip
     """Find where an offset wraps, decided on both sides. Raises _NotDecided."""
     top, formula = _find_top(access, step)
     fit = fits(step, WIDTH + 1)
-    if solver.follows(fit, *given, lt(top, WRAPS)) != YES:
+    if solver.follows(fit, *assumptions, lt(top, WRAPS)) != YES:
         raise _NotDecided(f"{formula} < 2**31 is not enough")
     # an argument that is wider makes its offsets wider, too
     arguments = (x for launch in way.path.launches for x in launch.arguments)
     narrow_arguments = every(lt(x, WRAPS) for x in arguments if isinstance(x, Poly))
-    unfolded = solver.unfold(~fit, narrow_arguments, *given)
+    unfolded = solver.unfold(~fit, narrow_arguments, *assumptions)
     tried = _list_values(way.domain, solver.domain, _list_steps(kernel, way.domain), top)
     for values in itertools.islice(tried, MOST_TRIED):
         if find_at(solver, unfolded, {atom: term(n) for atom, n in values.items()}) is not None:
@@ -310,10 +310,10 @@ def _may_be(admitted: Cond, values: Mapping[Atom, int]) -> bool:
         return True
 
 
-def _fill(domain: Domain, steps: Mapping[Atom, int], given: Mapping[Atom, int]) -> dict[Atom, int]:
-    """Return values of a domain's symbols: the given ones, small sizes, and dense strides."""
-    values = {x: -(-given.get(x, x.least) // step) * step for x, step in steps.items()}
-    values |= {x: n for x, n in given.items() if x not in steps}
+def _fill(domain: Domain, steps: Mapping[Atom, int], fixed: Mapping[Atom, int]) -> dict[Atom, int]:
+    """Return values of a domain's symbols: the fixed ones, small sizes, and dense strides."""
+    values = {x: -(-fixed.get(x, x.least) // step) * step for x, step in steps.items()}
+    values |= {x: n for x, n in fixed.items() if x not in steps}
     for operand in domain.operands.values():
         dense = 1
         for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
