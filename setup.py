@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 for name in ("kernels", "properties", "reference"):
-    place = f"src/gemmproof/{name}"
-    if not (Path(__file__).parent / place).is_dir():
+    path = f"src/gemmproof/{name}"
+    if not (Path(__file__).parent / path).is_dir():
         sys.exit(
-            f"gemmproof: {place}: got a file, expected a link to ../../{name}:"
+            f"gemmproof: {path}: got a file, expected a link to ../../{name}:"
             " clone again with `git clone -c core.symlinks=true`"
         )
 

@@ -78,7 +78,7 @@ class RelatedCall:
 
     case: Case
     tensors: Mapping[str, torch.Tensor]
-    words: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Observation:
     case: Case
     target: str | None
     operands: Mapping[str, AllocatedOperand]
-    unread: frozenset[str] = frozenset()
+    unused_operands: frozenset[str] = frozenset()
     backend: str = SIMULATOR
     device: str = ""
     how: str = ""

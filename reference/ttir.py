@@ -145,7 +145,7 @@ class Op:
     name: str
     results: list[str]
     operands: list[str] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
+    keywords: list[str] = field(default_factory=list)
     attrs: dict[str, str] = field(default_factory=dict)
     strings: list[str] = field(default_factory=list)
     types: list[Type] = field(default_factory=list)
@@ -286,7 +286,7 @@ def fill_in(op: Op, rest: str) -> None:
         return _fill_structured(op, rest)
     if op.name == "tt.call":
         callee, _, rest = rest.partition("(")
-        op.words = [op.strings[0] if op.strings else callee.strip().removeprefix("@")]
+        op.keywords = [op.strings[0] if op.strings else callee.strip().removeprefix("@")]
         rest = f"({rest}"
     head, colon, types = rest.rpartition(" : ")
     if not colon:
@@ -294,7 +294,7 @@ def fill_in(op: Op, rest: str) -> None:
         if "-> " in rest:  # no operands, as when inline assembly reads a register
             head, types = rest.split("-> ", 1)[0], rest[rest.index("-> ") :]
     if op.name == "arith.constant":
-        op.words, types = [head.strip()], types or "i1"
+        op.keywords, types = [head.strip()], types or "i1"
     else:
         for key, value in _INLINE.findall(head):
             op.attrs[key] = value
@@ -303,7 +303,7 @@ def fill_in(op: Op, rest: str) -> None:
         op.segments = [len(_OPERAND.findall(part)) for part in re.findall(r"\[([^\]]*)\]", head)]
         bare = re.sub(r"<[^>]*>", "", _OPERAND.sub("", head))
         if op.name != "tt.call":
-            op.words = re.findall(r"[a-z_]\w*", bare)
+            op.keywords = re.findall(r"[a-z_]\w*", bare)
     op.types = _result_types(op, types.strip())
 
 
@@ -336,7 +336,7 @@ def _fill_structured(op: Op, rest: str) -> None:
     else:
         index, *bounds = _OPERAND.findall(start)
         op.operands = [*bounds[:3], *op.operands]
-        op.words = ["unsigned"] if "unsigned" in start else []
+        op.keywords = ["unsigned"] if "unsigned" in start else []
         kind = (types or head).rpartition(" : ")[2]
         op.types = _type_list(types.rpartition(" : ")[0] or types)
         carried_args = ((n, t) for (n, _), t in zip(pairs, op.types, strict=True))
@@ -400,7 +400,7 @@ _FUNCTION = re.compile(r'tt\.func (public|private)?\s*@(?:"([^"]+)"|([\w.$-]+))\
 class _Reader:
     def __init__(self, text: str) -> None:
         self.places: dict[str, str] = {}
-        self.found: dict[str, Loc | None] = {}
+        self.resolved: dict[str, Loc | None] = {}
         self.lines: list[str] = []
         self.at = 0
         for raw in text.splitlines():
@@ -430,9 +430,9 @@ class _Reader:
         match = _TRAILING_LOC.search(text)
         if match is None:
             return text, None
-        if match[1] not in self.found:
-            self.found[match[1]] = self._find_loc(match[1])
-        return text[: match.start()].rstrip(), self.found[match[1]]
+        if match[1] not in self.resolved:
+            self.resolved[match[1]] = self._find_loc(match[1])
+        return text[: match.start()].rstrip(), self.resolved[match[1]]
 
     def _find_loc(self, text: str) -> Loc | None:
         """Resolve a location, through names and calls, the innermost first."""

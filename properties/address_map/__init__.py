@@ -20,7 +20,7 @@ PROVED, MASKED, INSIDE, MISSING, OPEN = (
 class Need:
     """A condition on an index: proved, from the mask, missing, and so on."""
 
-    words: str
+    text: str
     status: str
 
 
@@ -42,7 +42,7 @@ class Fix:
     need asks for, as text: lanes in view may be masked off by it.
     """
 
-    words: str
+    text: str
     condition: str
     call: str
     proved: bool

@@ -55,7 +55,7 @@ class _Goal:
     cond: Cond
     index: Poly
     size: Poly | None
-    words: str
+    text: str
 
 
 def axes_of(rank_: int) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ def explain_access(
         fix = replace(fix, besides=" and ".join(map(masks.judge, besides)))
     status_of = dict(zip(map(id, goals), statuses, strict=True))
     indices = [
-        Index(label, namer.say(x), tuple(Need(goal.words, status_of[id(goal)]) for goal in group))
+        Index(label, namer.say(x), tuple(Need(goal.text, status_of[id(goal)]) for goal in group))
         for label, x, group in zip(labels, at, by_axis, strict=True)
     ]
     mask = masks.judge(access.mask)
@@ -186,7 +186,7 @@ def _repair(
             expression = spell_below(goal.index, goal.size, names, numbers, access.shape)
         if expression is not None:
             spelled.append(expression)
-    text = " and ".join(goal.words for goal in missing)
+    text = " and ".join(goal.text for goal in missing)
     if len(spelled) < len(missing) or not scene.is_direct or scene.is_window:
         return Fix(text, "", "", False)
     added = every(x.cond for x in spelled)

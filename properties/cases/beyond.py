@@ -34,13 +34,13 @@ class Extension:
 
     name: str
     option: str
-    words: dict[str, Any]
+    changes: dict[str, Any]
     cases: tuple[Case, ...]
     operands: Mapping[str, Operand | OneOf] = field(default_factory=dict)
 
     def widen(self, kernel: KernelUnderTest) -> KernelUnderTest:
         """Return the kernel under the wider contract."""
-        contract = replace(kernel.contract, **self.words)
+        contract = replace(kernel.contract, **self.changes)
         return replace(kernel, contract=contract, operands={**kernel.operands, **self.operands})
 
 

@@ -57,7 +57,7 @@ class Touched:
 
     operand: str
     what: str
-    place: str
+    location: str
     count: int
 
 
@@ -125,14 +125,14 @@ def _further_operand(
         slice(0, 1) if step == 0 and side > 0 else slice(None)
         for side, step in zip(elements.shape, operand_view.strides, strict=True)
     )
-    operand = _place(role, elements[once], operand_view, declared.format, data.ndim)
+    operand = _allocate(role, elements[once], operand_view, declared.format, data.ndim)
     return replace(operand, use=declared.use)
 
 
 def with_elements(operand: AllocatedOperand, data: Array) -> AllocatedOperand:
     """Return the operand in new memory with other elements, in the shape of its `data`."""
     axes = operand.tensor.dim()
-    copy = _place(operand.role, data, operand.view, operand.dtype, axes)
+    copy = _allocate(operand.role, data, operand.view, operand.dtype, axes)
     return replace(copy, use=operand.use)
 
 
@@ -189,7 +189,7 @@ def operand_of(case: Case, name: str, data: Array | None = None) -> AllocatedOpe
             for side, stride in zip(shape, operand_view.strides, strict=True)
         )
         data = elements(case, role, tuple(distinct))
-    return _place(role, data, operand_view, case.dtype, 2 if case.batch is None else 3)
+    return _allocate(role, data, operand_view, case.dtype, 2 if case.batch is None else 3)
 
 
 def _role_of(name: str, declared: Operand, number: int) -> Role:
@@ -218,7 +218,7 @@ def _reserve_operand(
     )
 
 
-def _place(
+def _allocate(
     role: Role, data: Array, operand_view: OperandView, dtype: str, axes: int
 ) -> AllocatedOperand:
     """Allocate the operand in its own memory: `data` in a view of the last `axes` of three axes."""

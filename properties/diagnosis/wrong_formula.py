@@ -33,7 +33,7 @@ class Elements:
     """A possible replacement of an operand's elements: class, text, and misindexed axis, if any."""
 
     fault: str
-    words: str
+    text: str
     used: Array
     axis: int | None = None
 
@@ -158,7 +158,7 @@ class Use:
     """
 
     fault: str
-    words: str
+    text: str
     make: Callable[[], Accumulated | None]
     operand: str
     axis: str | None = None
@@ -179,11 +179,11 @@ def list_uses(observation: Observation) -> Iterator[Use]:
     for first, second in combinations(further, 2):
         for x, y in product(listed[first], listed[second]):
             # both are read at the same index
-            if (x.fault, x.words) == (y.fault, y.words) and _is_one_index(x, y):
+            if (x.fault, x.text) == (y.fault, y.text) and _is_one_index(x, y):
                 (of_x, axis), (of_y, _) = (
                     _along(observation, n, z) for n, z in ((first, x), (second, y))
                 )
-                text = f"as if {first}{of_x} and {second}{of_y} {x.words}"
+                text = f"as if {first}{of_x} and {second}{of_y} {x.text}"
                 evaluate = _by(observation, {first: x.used, second: y.used})
                 yield Use(x.fault, text, evaluate, first, axis)
     yield from _list_exchanged(observation, tensors)
@@ -202,7 +202,7 @@ def list_pairs(observation: Observation) -> Iterator[Use]:
         for x, y in product(listed[first], listed[second])
     ]
     for first, x, second, y in pairs if len(pairs) <= MOST_PAIRS else ():
-        text = f"as if {first} {x.words} and {second} {y.words}"
+        text = f"as if {first} {x.text} and {second} {y.text}"
         fault = x.fault if x.fault == y.fault else "operands_misused"
         evaluate = _by(observation, {first: x.used, second: y.used})
         yield Use(fault, text, evaluate, first, other=second)
@@ -247,7 +247,7 @@ def _list_values(observation: Observation) -> Iterator[Use]:
 def _list_uses_of(observation: Observation, name: str, listed: Sequence[Elements]) -> Iterator[Use]:
     for x in listed:
         along, axis = _along(observation, name, x)
-        text = f"as if {introduce(observation, name)} {x.words}{along}"
+        text = f"as if {introduce(observation, name)} {x.text}{along}"
         yield Use(x.fault, text, _by(observation, {name: x.used}), name, axis)
     yield from _list_axes(observation, name)
 
@@ -355,7 +355,7 @@ def label_misuse(finding: Finding, observations: Sequence[Observation]) -> Findi
     `observations`: of cases with this fault; a misuse must explain all of them.
     """
     first = observations[0]
-    unused, got = sorted(first.unread), widen(first.result)
+    unused, got = sorted(first.unused_operands), widen(first.result)
     if unused and np.isnan(got).any() and not np.isnan(exact_values.exact(first)).any():
         # only an operand that the formula does not read holds NaN here
         message = f"{finding.message}: as if {unused[0]} were read"
@@ -398,9 +398,9 @@ def _label_use(finding: Finding, use: Use, seen: Observation, where: str = "") -
     """Label the finding with a use; `seen` is of the case that the numbers in its text are from."""
     here, there = finding.case.sides, seen.case.sides
     note = ""
-    if use.fault in NUMBERED and re.search(r"index \d|strides \(", use.words) and here != there:
+    if use.fault in NUMBERED and re.search(r"index \d|strides \(", use.text) and here != there:
         note = f" (seen at {' '.join(f'{axis}={n}' for axis, n in there.items())})"
-    message = f"{finding.message}: {where}{use.words}{note}"
+    message = f"{finding.message}: {where}{use.text}{note}"
     return replace(finding, fault=use.fault, operand=use.operand, axis=use.axis, message=message)
 
 
@@ -471,7 +471,7 @@ def _explains_too(use: Use, observation: Observation, marked: Array, ways: Ways)
     same = (
         other
         for other in ways(observation)
-        if (other.fault, other.operand, other.words) == (use.fault, use.operand, use.words)
+        if (other.fault, other.operand, other.text) == (use.fault, use.operand, use.text)
     )
     return any(_explains(other, observation, marked, 0) for other in same)
 

@@ -214,7 +214,7 @@ class Explanation:
     """A kind of fault that gives these values: its name, its text, its operand and axis."""
 
     fault: str
-    words: str
+    text: str
     operand: str = "c"
     axis: str | None = None
 
@@ -235,7 +235,7 @@ def diagnose(finding: Finding, observation: Observation, note: str = "") -> Find
         fault=explanation.fault,
         operand=explanation.operand,
         axis=explanation.axis,
-        message=f"{finding.message}: {explanation.words}{note}",
+        message=f"{finding.message}: {explanation.text}{note}",
     )
 
 

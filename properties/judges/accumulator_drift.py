@@ -130,7 +130,7 @@ class Deviation:
     """One way in which a kernel's sums are worse than its contract declares."""
 
     fault: str
-    place: str
+    location: str
     got: str
     expected: str
 
@@ -200,7 +200,7 @@ def state_deviation(
     deviation: Deviation, drift: Drift, K: int, bound: float | None = None
 ) -> Finding:
     """Format a deviation as a finding."""
-    where, got, expected = deviation.place, deviation.got, deviation.expected
+    where, got, expected = deviation.location, deviation.got, deviation.expected
     message = f"{where}: got {got}, expected {expected}"
     case = Case(M, N, min(K, MAX_SIDE), drift.in_format)
     more = {"operand": "c", "axis": "K", "got": got, "expected": expected}

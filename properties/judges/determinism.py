@@ -140,7 +140,7 @@ def judge_rows(observation: Observation) -> Iterator[Finding]:
         wrong = Mismatch.of(bits(here) != bits(there))
         if wrong is not None:
             got = f"{wrong.number(here)} at M={observation.case.M}"
-            expected = f"{wrong.number(there)} as at {other.asked.words}"
+            expected = f"{wrong.number(there)} as at {other.asked.description}"
             note, fault = wrong.counted("differ", "elements of the common rows"), "bits_differ"
             yield make_finding(observation, ROWS, fault, wrong, got, expected, note, axis="M")
             return

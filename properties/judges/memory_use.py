@@ -116,9 +116,9 @@ def judge_inputs(observation: Observation) -> Iterator[Finding]:
     nouns = {"element": "elements", "gap": "gap elements", "guard": "guard elements"}
     for change in observation.touched:
         if change.what == "view":
-            got, expected = change.place, "the view it was given"
+            got, expected = change.location, "the view it was given"
         else:
-            location = change.place.removeprefix(change.operand)
+            location = change.location.removeprefix(change.operand)
             first = f"{word(observation, change.operand)}{location}"
             noun = nouns[change.what]
             many = f"{change.count} {noun} changed, first {first}"
@@ -269,12 +269,12 @@ def describe_call(observation: Observation) -> MirrorCall:
     for launch in run.launches:
         constants |= {**launch.integers, **launch.constexprs}
     tensors_by_name = {
-        name: _place(tensor) for name, tensor in {**tensors, "c": run.result}.items()
+        name: _describe_tensor(tensor) for name, tensor in {**tensors, "c": run.result}.items()
     }
     return MirrorCall(tensors_by_name, constants)
 
 
-def _place(x: torch.Tensor) -> MirrorTensor:
+def _describe_tensor(x: torch.Tensor) -> MirrorTensor:
     is_integer = not (x.dtype.is_floating_point or x.dtype.is_complex)
     values = x.numpy() if is_integer else None
     return MirrorTensor(tuple(x.shape), x.stride(), x.data_ptr(), x.element_size(), values)

@@ -118,7 +118,9 @@ def judge(observation: Observation) -> Iterator[Finding]:
     (other,) = observation.related
     if lack := other.describe_lack(observation.out):
         got, expected = lack
-        yield _not_related(observation, "the call", f"{got} for {other.asked.words}", expected)
+        yield _not_related(
+            observation, "the call", f"{got} for {other.asked.description}", expected
+        )
         return
     here, there = _bring_back(observation, other)
     same = _same(here, there)
@@ -141,7 +143,7 @@ def judge(observation: Observation) -> Iterator[Finding]:
         same |= (apart <= allowed) | ~np.isfinite(bound) | (error > bound)
     wrong = Mismatch.of(~same)
     if wrong is not None:
-        got = f"{wrong.number(there)} for {other.asked.words}"
+        got = f"{wrong.number(there)} for {other.asked.description}"
         expected = f"{wrong.number(here)}, which the call without that gives"
         if allowed is not None:
             expected += f", or within {float(allowed[wrong.at]):.3g} of it"

@@ -39,17 +39,17 @@ class BranchCoverage:
     """
 
     left: float
-    found: dict[tuple[str, str], None] = field(default_factory=dict)
+    covered: dict[tuple[str, str], None] = field(default_factory=dict)
     unvisited: dict[str, None] = field(default_factory=dict)
-    sought: dict[tuple[Cond, Cond], Mapping[str, int] | str] = field(default_factory=dict)
-    placed: dict[tuple[Any, ...], Mapping[Atom, int]] = field(default_factory=dict)
+    branch_sizes: dict[tuple[Cond, Cond], Mapping[str, int] | str] = field(default_factory=dict)
+    layout_strides: dict[tuple[Any, ...], Mapping[Atom, int]] = field(default_factory=dict)
 
     @property
     def cases(self) -> tuple[str, ...]:
         """Every case once; the first of each path comes before a second one of any."""
         counts: dict[str, int] = {}
         ranked = []
-        for text, case in self.found:
+        for text, case in self.covered:
             counts[text] = counts.get(text, 0) + 1
             ranked.append((counts[text], case))
         return tuple(dict.fromkeys(case for _, case in sorted(ranked, key=lambda x: x[0])))
@@ -79,11 +79,11 @@ def visit_branches(
             continue
         label += " taken" if branch.is_taken else " left out"
         key = (assumptions, branch.cond)
-        if key not in visits.sought:
+        if key not in visits.branch_sizes:
             began = counted_seconds()
-            visits.sought[key] = _seek(visits, way, solver, branch)
+            visits.branch_sizes[key] = _seek(visits, way, solver, branch)
             visits.left -= counted_seconds() - began
-        sizes = visits.sought[key]
+        sizes = visits.branch_sizes[key]
         if not isinstance(sizes, str):
             first = replace(way.domain.case, config=way.config)
             _visit(visits, kernel, way.domain, first, label, way.path.guards, sizes)
@@ -119,7 +119,7 @@ def _visit(
     if visits.left > 0 or not _list_named(domain, guards):
         match = next(_list_cases(visits, kernel, domain, first, guards), None)
     if match is not None:
-        visits.found[label, match.to_json()] = None
+        visits.covered[label, match.to_json()] = None
     else:
         reason = "no layout has such strides" if visits.left > 0 else "no time was left"
         visits.unvisited[f"{label}: {reason}"] = None
@@ -204,14 +204,14 @@ def _list_places(
     layouts = kernel.contract.layout_names if name in ROLES else kernel.list_options().get(name, ())
     for layout in dict.fromkeys((ROW, *layouts)):
         key = (tuple(base.sides.items()), base.arguments, name, layout)
-        if key not in visits.placed and layout != NONE:
+        if key not in visits.layout_strides and layout != NONE:
             with suppress(ContractError, ValueError):
                 laid_out = _lay_out(base, name, layout)
                 values = read_sizes(domain, laid_out, operands(laid_out, kernel))
                 own = _list_own(domain, name)
-                visits.placed[key] = {x: n for x, n in values.items() if x in own}
-        if key in visits.placed:
-            yield name, layout, visits.placed[key]
+                visits.layout_strides[key] = {x: n for x, n in values.items() if x in own}
+        if key in visits.layout_strides:
+            yield name, layout, visits.layout_strides[key]
 
 
 def _lay_out(case: Case, name: str, layout: str) -> Case:

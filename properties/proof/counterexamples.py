@@ -72,7 +72,7 @@ class Counterexample:
     """A case at which a property does not hold; `is_certain`: needs no confirming simulation."""
 
     case: Case
-    words: str
+    text: str
     where: Where | None
     is_certain: bool
 
@@ -186,12 +186,12 @@ def _conclude(
 ) -> Iterator[tuple[str, Counterexample]]:
     """Yield the property that a trial shows not to hold."""
     for kind, name in PROPERTY_OF.items():
-        seen = next((x for x in trial.sightings if x.kind == kind), None)
+        seen = next((x for x in trial.violations if x.kind == kind), None)
         if seen is None:
             continue
         # a hint may be false of lanes that reach no result, such as those beyond a short side
         if kind != concrete_run.HINT or min(case.sides.values()) > 1:
-            yield name, Counterexample(case, seen.words, seen.where, kind in CERTAIN)
+            yield name, Counterexample(case, seen.text, seen.where, kind in CERTAIN)
         if kind != concrete_run.HINT:
             return
     if kernel.spec is None and not trial.is_partial and _is_wrong(trial, case, contents):

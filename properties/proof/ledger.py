@@ -271,13 +271,13 @@ def list_fits(accesses: Iterable[Access], small: tuple[Atom, ...]) -> Iterator[O
     """Yield the obligations that the steps of offsets fit."""
     for x in accesses:
         if x.steps:
-            yield Obligation((*x.place, x.steps), partial(judge_fit, access=x, small=small))
+            yield Obligation((*x.footprint, x.steps), partial(judge_fit, access=x, small=small))
 
 
 def list_bounds(accesses: Iterable[Access], small: tuple[Atom, ...]) -> Iterator[Obligation]:
     """Yield the obligations that accesses stay within their tensors."""
     for x in accesses:
-        yield Obligation(x.place, partial(judge_bounds, access=x, small=small))
+        yield Obligation(x.footprint, partial(judge_bounds, access=x, small=small))
 
 
 def list_claims(claims: Iterable[Claim], small: tuple[Atom, ...]) -> Iterator[Obligation]:

@@ -78,7 +78,7 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     verdicts = tuple(_conclude(book, name, scope) for name in ABOUT if _is_about(kernel, name))
     spent = counted_seconds() - began
     unvisited = tuple({**book.unvisited, **book.visits.unvisited})
-    return Proofs(verdicts, book.visits.cases, unvisited, spent, tuple(book.visits.found))
+    return Proofs(verdicts, book.visits.cases, unvisited, spent, tuple(book.visits.covered))
 
 
 def _is_about(kernel: KernelUnderTest, name: str) -> bool:
@@ -240,7 +240,7 @@ def _judge(
 
 def _say(verdict: Verdict) -> str:
     where = f"{verdict.where}: " if verdict.where is not None else ""
-    return f"{where}{verdict.words}: {verdict.why}"
+    return f"{where}{verdict.text}: {verdict.why}"
 
 
 def _refute(book: ProofLedger, way: Way, name: str, verdict: Verdict) -> None:
@@ -268,7 +268,7 @@ def _seek(
     for name, counterexample in seek(book.kernel, ways, names, spared, until).items():
         if counterexample.is_certain:
             where = f"{counterexample.where}: " if counterexample.where is not None else ""
-            book.refute(name, f"{where}{counterexample.words}", counterexample.case)
+            book.refute(name, f"{where}{counterexample.text}", counterexample.case)
         else:
             book.suspect(name, counterexample.case)
     book.seeking -= counted_seconds() - began

@@ -122,7 +122,7 @@ class Wrap:
     """
 
     operand: str
-    words: str
+    text: str
     at: str
     value: int
     sides: tuple[tuple[str, int], ...]
@@ -130,7 +130,7 @@ class Wrap:
 
     def __str__(self) -> str:
         value = "" if self.value == WRAPS else f" ({self.value})"
-        return f"{self.operand} fits while {self.words} < 2**31, wraps at {self.at}{value}"
+        return f"{self.operand} fits while {self.text} < 2**31, wraps at {self.at}{value}"
 
 
 @dataclass(slots=True)
@@ -161,7 +161,7 @@ def find_wraps(kernel: KernelUnderTest, target: str | None, seconds: float) -> t
         for domain in list_domains(kernel):
             for way in _list_ways(kernel, domain, target, until):
                 for wrap in _judge_way(kernel, way, until):
-                    wraps.setdefault((wrap.operand, wrap.words), wrap)
+                    wraps.setdefault((wrap.operand, wrap.text), wrap)
         return tuple(wraps.values())
     return ()
 
@@ -193,7 +193,7 @@ def _judge_way(kernel: KernelUnderTest, way: Way, until: float) -> Iterator[Wrap
         solver.known |= machine.known
     for claim in (claim for machine in machines for claim in machine.claims):
         if claim.kind == "fit" and solver.follows(claim.cond, claim.path) != YES:
-            raise _NotDecided(claim.words)
+            raise _NotDecided(claim.text)
     for access in accesses:
         for step, cond in access.steps:
             assumptions = (access.path, access.mask, cond)

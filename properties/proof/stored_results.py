@@ -154,13 +154,13 @@ def _find_writer(
             return i, call
         for output in call.outputs:
             if output.storage == view.storage:
-                if _place(output) != _place(view):
+                if _get_extent(output) != _get_extent(view):
                     raise NotCopied(f"{view.name} is changed in part by {get_base(call)}")
                 return i, call
     raise NotCopied(f"{view.name} is stored by no launch")
 
 
-def _place(view: TensorView) -> Any:
+def _get_extent(view: TensorView) -> Any:
     return view.shape, view.strides, view.offset
 
 
@@ -212,7 +212,7 @@ class Made:
             stores = [x for x in self.stores if x.tensor.storage == storage]
             view = self.views.get(storage)
             own = () if view is None else (view.shape, view.strides, view.offset)
-            terms = (*((x.kind, x.launch, x.tensor.defined, x.place) for x in stores), own)
+            terms = (*((x.kind, x.launch, x.tensor.defined, x.footprint) for x in stores), own)
             yield Obligation(terms, partial(self._judge_one, stores=stores, view=view, small=small))
 
     def _judge_left(self, solver: Solver, left: list[Any]) -> Iterator[Verdict]:
@@ -287,7 +287,7 @@ class Made:
     def judge_product(self, solver: Solver, product: WantedProduct) -> Iterator[Verdict]:
         """Judge c = a b, if the result is left by stores, or is all zeros."""
         if self.views and all(_is_empty(solver, view) for view in self.views.values()):
-            yield Verdict(PROVED, product.words, None)
+            yield Verdict(PROVED, product.text, None)
             return
         stores: list[Access] = []
         try:
@@ -299,7 +299,7 @@ class Made:
             reason = str(error)
         if reason:
             where = stores[0].where if stores else None
-            yield Verdict(OPEN, product.words, where, reason)
+            yield Verdict(OPEN, product.text, where, reason)
         elif chain.is_zero:
             yield judge_zeros(solver, product)
         else:
@@ -327,7 +327,7 @@ class Made:
         elif adds and not contents.is_alone(first):
             reason = f"{first.tensor.name}, of which an element may be stored again"
         if reason:
-            yield Verdict(OPEN, product.words, first.where, reason)
+            yield Verdict(OPEN, product.text, first.where, reason)
             return
         if not adds and self.views.get(chain.view.storage) != chain.view:
             yield from judge_all(solver, stores, chain.view)

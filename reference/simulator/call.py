@@ -141,7 +141,7 @@ def run(
     kwargs: dict[str, Any] | None = None,
     seconds: float = 60.0,
     tries: bool = False,
-    words: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
     written: Sequence[str] = (),
     results: Sequence[str] = ("c",),
     axes: dict[str, tuple[str, ...]] | None = None,
@@ -164,7 +164,7 @@ def run(
     if operands is None:
         operands = dict(zip("abdefghij", tensors, strict=False))
     session = Session(operands, fill, target, config, seconds, trace, tries, sampled)
-    session.words, session.axes = words or {}, axes or {}
+    session.labels, session.axes = labels or {}, axes or {}
     reads = HostReads(session) if sampled else nullcontext()
     result = None
     try:

@@ -261,7 +261,7 @@ def _record(
 ) -> None:
     """Record a launch, with its violations and accesses."""
     src, sizes = kernel.src, context.grid
-    session.sightings += [(kernel.name, violation) for violation in context.sightings]
+    session.violations += [(kernel.name, violation) for violation in context.violations]
     if session.trace is not None:
         session.trace.append((kernel.name, sizes, context.touches))
     declared = {(i,): p.name for i, p in enumerate(src.fn.params) if p.is_constexpr}

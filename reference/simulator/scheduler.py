@@ -413,7 +413,7 @@ def run_grid(program: Program, context: Context, args: list[Any]) -> None:
         contexts.enter(before)
     # if programs wait or use atomics, a branch on loaded data may order them; that is not proved
     if context.ordered and (context.awaited or context.atomics):
-        context.sightings = [s for s in context.sightings if s.kind != "race"]
+        context.violations = [s for s in context.violations if s.kind != "race"]
 
 
 def run_region(program: Program, values: list[Any], rows: int, lanes: int) -> list[Any]:
@@ -422,7 +422,7 @@ def run_region(program: Program, values: list[Any], rows: int, lanes: int) -> li
     They are those of `rows` programs in turn, or of every program if that is 1.
     """
     context = contexts.current()
-    programs, where, seen = context.programs, context.where, len(context.sightings)
+    programs, where, seen = context.programs, context.where, len(context.violations)
     owners = np.repeat(programs[:rows], lanes // rows)
     scheduler = Scheduler(program, context, owners)
     scheduler.limit = lanes
@@ -433,7 +433,7 @@ def run_region(program: Program, values: list[Any], rows: int, lanes: int) -> li
     finally:
         context.programs, context.where = programs, where
     if rows == 1:
-        for violation in context.sightings[seen:]:
+        for violation in context.violations[seen:]:
             violation.programs = programs
     groups = scheduler.done
     sizes = [len(g.programs) for g in groups]

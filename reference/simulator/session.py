@@ -177,13 +177,13 @@ class Session:
     partial: bool = False
     memory: AddressSpace = field(default_factory=AddressSpace)
     run: Run = field(default_factory=Run)
-    sightings: list[Any] = field(default_factory=list)
+    violations: list[Any] = field(default_factory=list)
     operands: list[Argument] = field(default_factory=list)
     origins: list[Any] = field(default_factory=list)
     configs: int = 1
     written: int = 1
     progress: Progress = field(init=False)
-    words: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _known: dict[Storage, tuple[str, StridedView]] = field(default_factory=dict)
 
@@ -200,7 +200,7 @@ class Session:
         name, known = self._known.get(storage, (parameter, view))
         own = name if storage in self._known else ""
         axes = match_axes(view, known, self.axes.get(own) or axes_of(own, len(known.shape)))
-        word = self.words.get(name, "") if storage in self._known else ""
+        word = self.labels.get(name, "") if storage in self._known else ""
         operand = Argument(name, element_dtype(tensor), view, storage, axes, word)
         self.operands.append(operand)
         return operand
@@ -274,7 +274,7 @@ class Context:
     num_warps: int = 4
     programs: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     where: Where | None = None
-    sightings: list[Any] = field(default_factory=list)
+    violations: list[Any] = field(default_factory=list)
     touches: list[Any] = field(default_factory=list)
     tiles: set[tuple[int, int, int]] = field(default_factory=set)
     dots: set[PredictedDot] = field(default_factory=set)

@@ -116,7 +116,7 @@ def _list_within(op: Op, functions: Functions) -> Iterator[str]:
 
     Not for loops and branches, whose operations are in the program's blocks.
     """
-    regions = [functions[op.words[0]].body] if op.name == "tt.call" else op.regions
+    regions = [functions[op.keywords[0]].body] if op.name == "tt.call" else op.regions
     for inner in (x for region in regions for block in region for x in block.ops):
         yield inner.name
         yield from _list_within(inner, functions)
@@ -304,7 +304,7 @@ def write_blocks(
         outer = low.scope
         if i:
             low.scope = Scope(outer=outer)
-            low.place(entries[block.label][0])
+            low.begin_block(entries[block.label][0])
         last = low.straight(block, frame)
         back = {b.label for b in reached[: i + 1]}
         if last.name == "tt.return":
@@ -315,7 +315,7 @@ def write_blocks(
         if i:
             low.scope = outer
     if types is not None:
-        low.place(out)
+        low.begin_block(out)
     return results
 
 
@@ -327,7 +327,7 @@ def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple
     def start(first: Value, last: Value, step: Value) -> Any:
         for bound in (first, last, step):
             check_defined(bound, "a loop bound")
-        return start_count(first, last, step, "unsigned" in op.words)
+        return start_count(first, last, step, "unsigned" in op.keywords)
 
     bounds = frame.find(op.operands[:3])
     low.draft.instrs.append(Instr(op, start, bounds, state, where, pure=True))
@@ -338,11 +338,11 @@ def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple
     more = low.slot(Type((), I1))
     before.end = Exit("jump", ((head, frame.moves(op.operands[3:], carried)),))
     turn, outputs = partial(count_turn, index_type.dtype), (more, index, state[3])
-    low.place(head).instrs.append(Instr(op, turn, state, outputs, where, pure=True))
+    low.begin_block(head).instrs.append(Instr(op, turn, state, outputs, where, pure=True))
     if low.sampled and all(kind.kind == "value" for _, kind in op.regions[0][0].args):
         _leap(low, op, frame, (*state[2:], *carried), where)
     head.end = Exit("branch", ((body, ()), (out, ())), (more,), where=where)
-    low.place(body)
+    low.begin_block(body)
     low.scope = Scope(outer=outer)
     _hint_carried(low, op, frame, where)
     _close_loop(low, op.regions[0][0], frame, (head, carried), out)
@@ -393,7 +393,7 @@ def _close_loop(
     last = low.straight(body, frame)
     low.draft.end = Exit("jump", ((head, frame.moves(last.operands, carried)),))
     _, low.scope = low.loops.pop()
-    low.place(out)
+    low.begin_block(out)
 
 
 def _hint_carried(low: Lowering, op: Op, frame: Frame, where: Where | None) -> None:
@@ -413,7 +413,7 @@ def write_while(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tup
     carried = low.enter(frame, first.args)
     before.end = Exit("jump", ((head, frame.moves(op.operands, carried)),))
     low.scope = Scope(outer=outer)
-    low.place(head)
+    low.begin_block(head)
     condition, *handed = frame.find(low.straight(first, frame).operands)
     inner = low.enter(frame, second.args)
     results = tuple(low.slot(kind, len(low.loops) - 1) for kind in op.types)
@@ -422,7 +422,7 @@ def write_while(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tup
         (out, tuple(zip(results, handed, strict=True))),
     )
     low.draft.end = Exit("branch", edges, (condition,), where=where, spins=True)
-    low.place(body)
+    low.begin_block(body)
     low.scope = Scope(outer=low.scope)
     _close_loop(low, second, frame, (head, carried), out)
     return results
@@ -436,10 +436,10 @@ def write_poll(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tupl
     head, out = Draft(), Draft()
     low.draft.end = Exit("jump", ((head, ()),))
     look = Instr(op, low.build(op, where), sources, (done, seen), where, pure=False)
-    low.place(head).instrs.append(look)
+    low.begin_block(head).instrs.append(look)
     edges = (out, ()), (head, ())
     head.end = Exit("branch", edges, (done,), where=where, spins=True, polls=True)
-    low.place(out)
+    low.begin_block(out)
     return (seen,)
 
 
@@ -454,13 +454,13 @@ def write_if(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple[
         if not region or not region[0].ops:
             entries.append(out)
             continue
-        entries.append(low.place(Draft()))
+        entries.append(low.begin_block(Draft()))
         low.scope = Scope(outer=outer)
         last = low.straight(region[0], frame)
         low.draft.end = Exit("jump", ((out, frame.moves(last.operands, results)),))
     low.scope = outer
     before.end = Exit("branch", tuple((e, ()) for e in entries), (condition,), where=where)
-    low.place(out)
+    low.begin_block(out)
     return results
 
 
@@ -552,7 +552,7 @@ class Lowering:
     def write(self, blocks: list[Block], frame: Frame, text: str = "") -> Program:
         """Write the program of a kernel's or a region's blocks; the first has the arguments."""
         args = self.enter(frame, blocks[0].args)
-        self.place(Draft())
+        self.begin_block(Draft())
         write_blocks(self, blocks, frame, None)
         return finish(
             self.drafts, self.constants, args, self.types, text, self.functions, self.target
@@ -570,7 +570,7 @@ class Lowering:
         frame.slots.update(zip((name for name, _ in args), slots, strict=True))
         return slots
 
-    def place(self, draft: Draft) -> Draft:
+    def begin_block(self, draft: Draft) -> Draft:
         """Append `draft` to the blocks and make it the current one."""
         self.drafts.append(draft)
         self.draft = draft
@@ -612,7 +612,7 @@ class Lowering:
         key = None
         if pure and not op.regions:
             attrs = tuple(sorted(op.attrs.items()))
-            key = (op.name, sources, tuple(op.words), attrs, tuple(op.types), tuple(op.strings))
+            key = (op.name, sources, tuple(op.keywords), attrs, tuple(op.types), tuple(op.strings))
             shared = self.scope.find(key)
             if shared is not None:
                 return shared
@@ -684,9 +684,9 @@ class Lowering:
 
     def call(self, op: Op, frame: Frame, where: Where | None) -> tuple[int, ...]:
         """Write a called function's body in place of the call."""
-        callee = self.functions.get(op.words[0])
+        callee = self.functions.get(op.keywords[0])
         if callee is None:
-            raise Unsupported(f"a call of {op.words[0]}, which the module lacks,", where)
+            raise Unsupported(f"a call of {op.keywords[0]}, which the module lacks,", where)
         self.depth += 1
         if self.depth > 200:
             raise Unsupported(f"{callee.name} calls itself without end, which", where)

@@ -110,16 +110,16 @@ class Value:
 class Lazy(Value, ABC):
     """A defined value whose lanes are computed on first use."""
 
-    __slots__ = ("_made",)
+    __slots__ = ("_lanes",)
 
     def __init__(self, dtype: Dtype, base: Any = None, loaded: int = 0) -> None:
-        self._made: np.ndarray | None = None
+        self._lanes: np.ndarray | None = None
         self.dtype, self.base, self.loaded = dtype, base, loaded
         self.poison = self.exact = self.span = self.shared = None
 
     @property
     def is_made(self) -> bool:
-        return self._made is not None
+        return self._lanes is not None
 
     @property
     def is_uniform(self) -> bool:
@@ -127,9 +127,9 @@ class Lazy(Value, ABC):
 
     @property
     def data(self) -> np.ndarray:  # type: ignore[override]
-        if self._made is None:
-            self._made = self.make()
-        return self._made
+        if self._lanes is None:
+            self._lanes = self.make()
+        return self._lanes
 
     @abstractmethod
     def make(self) -> np.ndarray:

@@ -45,7 +45,7 @@ def add(x: Any, y: Any) -> SpecArray:
     count = np.where(both, x.count + y.count + 1, np.maximum(x.count, y.count))
     with np.errstate(invalid="ignore"):
         value = x.value + y.value
-    result = _made(x, y, value, error, x.size + y.size, count, np.minimum(x.low, y.low))
+    result = _combine(x, y, value, error, x.size + y.size, count, np.minimum(x.low, y.low))
     return settle(result, known_sum(x, y))
 
 
@@ -86,7 +86,7 @@ def multiply(x: Any, y: Any) -> SpecArray:
     if x.pure and y.pure:
         count = np.zeros(value.shape)  # nothing is added before
     low = np.where((x.low >= NO_GRID) | (y.low >= NO_GRID), NO_GRID, x.low + y.low)
-    result = _made(x, y, value, error, size, count, low, x.pure and y.pure)
+    result = _combine(x, y, value, error, size, count, low, x.pure and y.pure)
     return settle(replace(result, scaled=of_x or of_y), known_product(x, y))
 
 
@@ -210,7 +210,7 @@ def held_by(*arrays: SpecArray) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for x in arrays for name in x.held))
 
 
-def _made(
+def _combine(
     x: SpecArray,
     y: SpecArray,
     value: Array,

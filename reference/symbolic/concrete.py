@@ -287,7 +287,7 @@ def make_buffer(span: int, defined: bool) -> Buffer:
     return Buffer(np.zeros(span), np.full(span, not defined), np.full(span, not defined))
 
 
-def place(view: Any, count: Count, own: bool = False) -> np.ndarray:
+def element_offsets(view: Any, count: Count, own: bool = False) -> np.ndarray:
     """Return the offsets of a view's elements from its memory's first, or those of its memory."""
     shape = view.owner_shape if own else view.shape
     strides = view.owner_strides if own else view.strides
@@ -339,24 +339,24 @@ class _Store:
 class Stores:
     """The stores and atomics of a launch, in the order of the source."""
 
-    found: list[_Store] = field(default_factory=list)
+    entries: list[_Store] = field(default_factory=list)
 
     def add(
         self, access: Access, lattice: IterationSpace, here: np.ndarray, at: np.ndarray
     ) -> None:
-        self.found.append(_Store(access, lattice, here, at))
+        self.entries.append(_Store(access, lattice, here, at))
 
     @property
     def accesses(self) -> list[Access]:
-        return [x.access for x in self.found]
+        return [x.access for x in self.entries]
 
     def find_twice(self, storage: int, among: np.ndarray | None) -> Access | None:
         """Return a store of an element that another program or lane stores too, or None."""
         if among is None:
             return None
         pairs = np.zeros(0, np.int64)
-        most = max(int(x.lattice.shape[-1 - len(x.access.shape)]) for x in self.found)
-        for store in self.found:
+        most = max(int(x.lattice.shape[-1 - len(x.access.shape)]) for x in self.entries)
+        for store in self.entries:
             if store.access.tensor.storage != storage or store.access.kind != "store":
                 continue
             own = np.isin(store.at[store.here], among)
@@ -374,7 +374,7 @@ class Stores:
     ) -> Iterator[tuple[Access, Undetermined]]:
         """Write the stored values to the buffers; yield the accesses whose values are not known."""
         stored: dict[int, np.ndarray] = {}
-        for store in self.found:
+        for store in self.entries:
             access, at = store.access, store.at[store.here]
             buffer = find(access.tensor)
             try:

@@ -20,11 +20,11 @@ from gemmproof.reference.symbolic.concrete import (
     OtherPath,
     Stores,
     Undetermined,
+    element_offsets,
     keep,
     make_buffer,
     make_lattice,
     measure,
-    place,
     run_loops,
 )
 from gemmproof.reference.symbolic.interpreter.integer_rules import fits
@@ -49,12 +49,12 @@ def calculate(call: TorchCall, find: Callable[[TensorView], Buffer], count: Coun
     if namespace != "aten" or name not in _KNOWN or len(call.outputs) != 1:
         raise Undetermined("an operation that is not known")
     (view,) = call.outputs
-    buffer, at = find(view), place(view, count)
+    buffer, at = find(view), element_offsets(view, count)
     undefined = False
 
     def read(view: TensorView) -> torch.Tensor:
         nonlocal undefined
-        source, offsets = find(view), place(view, count)
+        source, offsets = find(view), element_offsets(view, count)
         if source.unclear:
             raise Undetermined(source.unclear)
         undefined |= bool(source.bad[offsets].any())
@@ -94,7 +94,7 @@ class Seen:
     """A violation by a call: its kind, its evidence, and where it is."""
 
     kind: str
-    words: str
+    text: str
     where: Where | None
 
 
@@ -110,7 +110,7 @@ class ConcreteRun:
     machines: Sequence[Machine]
     values: Mapping[Atom, int]
     contents: Mapping[str, np.ndarray]
-    sightings: dict[Seen, None] = field(default_factory=dict)
+    violations: dict[Seen, None] = field(default_factory=dict)
     buffers: dict[int, Buffer] = field(default_factory=dict)
     elements: dict[int, np.ndarray] = field(default_factory=dict)
     is_partial: bool = False
@@ -135,13 +135,13 @@ class ConcreteRun:
     @property
     def is_lost(self) -> bool:
         """True if there was a violation after which the formulas do not apply."""
-        return any(x.kind in (FIT, NARROW, STRAY) for x in self.sightings)
+        return any(x.kind in (FIT, NARROW, STRAY) for x in self.violations)
 
     def count(self, what: Poly) -> int:
         return int(evaluate_at(what, self.values))
 
     def see(self, kind: str, text: str, where: Where | None) -> None:
-        self.sightings[Seen(kind, text, where)] = None
+        self.violations[Seen(kind, text, where)] = None
 
     # -- launches --------------------------------------------------------------------------------
     def _launch(self, launch: TracedLaunch, machine: Machine) -> None:
@@ -190,8 +190,8 @@ class ConcreteRun:
                 raise
             return
         if not holds and claim.kind != "assert":
-            kind = ASSUMED if claim.words == "tl.assume" else HINT
-            self.see(NARROW if claim.kind == "fit" else kind, claim.words, claim.where)
+            kind = ASSUMED if claim.text == "tl.assume" else HINT
+            self.see(NARROW if claim.kind == "fit" else kind, claim.text, claim.where)
 
     def _holds(self, machine: Machine, claim: Claim, programs: Any) -> bool:
         lanes = {x.args[1]: x.args[2] for x in walk(claim.cond, claim.path) if x.args[0] == LANE}
@@ -231,7 +231,7 @@ class ConcreteRun:
         if not memory.is_operand:
             return True
         if tensor.storage not in self.elements:
-            self.elements[tensor.storage] = np.unique(place(tensor, self.count, own=True))
+            self.elements[tensor.storage] = np.unique(element_offsets(tensor, self.count, own=True))
         own = self.elements[tensor.storage]
         if own.size == own[-1] + 1:
             return True
@@ -245,7 +245,7 @@ class ConcreteRun:
         if view.storage not in self.buffers:
             buffer = make_buffer(measure(view.memory, self.count), view.defined)
             if view.name in self.contents and view.memory.is_operand:
-                buffer.data[place(view, self.count, own=True)] = self.contents[view.name]
+                buffer.data[element_offsets(view, self.count, own=True)] = self.contents[view.name]
             elif view.defined:
                 buffer.unclear = f"what {view.name} holds"
             self.buffers[view.storage] = buffer
@@ -268,7 +268,7 @@ class ConcreteRun:
 
         for storage in written:
             view = results.get(storage)
-            own = None if view is None else place(view, self.count).ravel()
+            own = None if view is None else element_offsets(view, self.count).ravel()
             twice = stores.find_twice(storage, own)
             if twice is not None and view is not None:
                 self.see(TWICE, f"stored once in {twice.tensor.name}", twice.where)
@@ -292,14 +292,14 @@ class ConcreteRun:
         buffer = self._buffer(view)
         if buffer.unclear:
             raise Undetermined(buffer.unclear)
-        at = place(view, self.count)
+        at = element_offsets(view, self.count)
         if buffer.bad[at].any():
             raise Undetermined("an undefined lane")
         return buffer.data[at]
 
     def _judge_result(self, view: TensorView) -> None:
         buffer = self._buffer(view)
-        at = place(view, self.count)
+        at = element_offsets(view, self.count)
         where = self.path.launches[-1].where if self.path.launches else None
         if buffer.empty.size and buffer.empty[at].any():
             self.see(HOLE, f"all of {view.name} stored", where)

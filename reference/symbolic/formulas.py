@@ -240,7 +240,7 @@ def _list_blocks(
         if not value.shape:
             continue
         for axis in range(len(shape)) if len(value.shape) == 1 else (None,):
-            block = _place(value, axis, shape)
+            block = _align_block(value, axis, shape)
             if block is None or not lanes or _lanes(block) != lanes:
                 continue
             rest = index - block
@@ -264,7 +264,7 @@ def _suffix(axis: int, rank_: int) -> str:
     return f"[{', '.join(':' if i == axis else 'None' for i in range(rank_))}]"
 
 
-def _place(value: Ints, axis: int | None, shape: tuple[int, ...]) -> Poly | None:
+def _align_block(value: Ints, axis: int | None, shape: tuple[int, ...]) -> Poly | None:
     """Return a block's term on the axes of the access, or None if it does not fit them."""
     if axis is None:
         fits = len(value.shape) == len(shape) and all(

@@ -270,7 +270,7 @@ class NamingMachine(Machine):
 
     def keep(self, access: Access) -> None:
         Machine.keep(self, access)
-        if not self.muted:
+        if not self.suppressed:
             op, frame = self.under_way[-1]
             function = self.functions[frame.function]
             self.scenes.append(Scene(access, op, function, dict(frame.values)))

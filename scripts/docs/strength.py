@@ -22,13 +22,13 @@ class Row(NamedTuple):
     """A mutant, the first finding of its check (None if it passed), and the check's seconds."""
 
     mutant: Mutant
-    found: Finding | None
+    finding: Finding | None
     seconds: float
 
     @property
     def caught(self) -> bool:
         """True if the first finding is the declared one."""
-        return self.found is not None and self.mutant.is_stated(self.found)
+        return self.finding is not None and self.mutant.is_stated(self.finding)
 
 
 def judge(mutant: Mutant, examples: int) -> Row:
@@ -42,7 +42,7 @@ def tabulate_classes(rows: list[Row]) -> str:
     cells = []
     for letter, group in groupby(rows, lambda row: row.mutant.letter):
         own = list(group)
-        properties = Counter(row.found.property for row in own if row.found is not None)
+        properties = Counter(row.finding.property for row in own if row.finding is not None)
         found_by = ", ".join(f"{p} ({n})" if n > 1 else p for p, n in properties.most_common())
         times = [row.seconds for row in own]
         seconds = f"{statistics.median(times):.2f}, {max(times):.2f}"
@@ -56,7 +56,7 @@ def tabulate_mutants(rows: list[Row]) -> str:
     """A table with a row for each mutant."""
     cells = []
     for row in rows:
-        f, finding_cells = row.found, ["missed", "", "", ""]
+        f, finding_cells = row.finding, ["missed", "", "", ""]
         if f is not None:
             operands = ", ".join(word for word in (f.operand, f.axis) if word)
             other = "" if row.caught else " (not as stated)"

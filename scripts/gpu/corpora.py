@@ -51,7 +51,7 @@ def launch_corpora(only: str = "", jobs: int = 8, report: Path | None = None) ->
         tasks.append((mutant.name, "raises" if mutant.property == COMPILES else "runs"))
     if torch.cuda.is_available() and torch.cuda.get_device_capability() < (10, 0):
         excluded = {kernel.name for kernel in RIGHT if kernel.name == "nvfp4_mm"}
-        excluded |= {mutant.name for mutant in MUTANTS if mutant.place.startswith(f"{FP4}:")}
+        excluded |= {mutant.name for mutant in MUTANTS if mutant.wrapper.startswith(f"{FP4}:")}
         print(f"left out, because this device has no such dots: {' '.join(sorted(excluded))}")
         tasks = [task for task in tasks if task[0] not in excluded]
     chosen = [task for task in tasks if only in task[0]]

@@ -19,7 +19,7 @@ from scripts.gpu.evidence import (
     require_gpu,
     run_each,
 )
-from scripts.gpu.sanitize import place
+from scripts.gpu.sanitize import copy_to_device
 from triton.runtime.jit import JITFunction
 
 from gemmproof.backends.autotune import force
@@ -158,7 +158,7 @@ def launch_kernel(kernel: KernelUnderTest, case: Case, binaries: set[str]) -> Ro
         return compiled
 
     try:
-        tensors = {name: place(x, device) for name, x in tensors_of(case, kernel).items()}
+        tensors = {name: copy_to_device(x, device) for name, x in tensors_of(case, kernel).items()}
         with force(0), swap(((JITFunction, "_do_compile", keep),)):
             kernel.call(case, tensors)
         torch.cuda.synchronize()

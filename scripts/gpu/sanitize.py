@@ -165,7 +165,7 @@ def call_kernel(kernel: str = "", format: str = "fp16") -> int:
     with multiprocessors(SMS):
         for case in list_cases(registered, format):
             tensors = {
-                name: place(x, torch.device("cuda"))
+                name: copy_to_device(x, torch.device("cuda"))
                 for name, x in tensors_of(case, registered).items()
             }
             index, among = 0, 1
@@ -206,6 +206,6 @@ def list_cases(kernel: KernelUnderTest, format: str) -> Iterator[Case]:
             yield case
 
 
-def place(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+def copy_to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Copy x to a device, with its strides and nothing around it."""
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device).copy_(x)

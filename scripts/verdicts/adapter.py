@@ -112,7 +112,7 @@ def _describe_case(case: Mapping[str, Any]) -> str:
 
 # -- commands ------------------------------------------------------------------------------------
 def _run_command(subject: CommandSubject) -> dict[str, Any]:
-    argv = [sys.executable, "-P", "-m", "gemmproof", *subject.words, "--quiet"]
+    argv = [sys.executable, "-P", "-m", "gemmproof", *subject.argv, "--quiet"]
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     env = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(argv, cwd=EXAMPLES, env=env, capture_output=True, text=True, check=False)

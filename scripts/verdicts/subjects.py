@@ -39,7 +39,7 @@ class CommandSubject:
     """A command line to be run in docs/examples; `output` is "text", or "json" with --json -."""
 
     key: str
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     output: str
 
 
@@ -67,7 +67,7 @@ def _iter_kernels() -> Iterator[KernelSubject]:
     wrong_of_families = {id(mutant) for family in FAMILIES for mutant in family.wrong}
     for mutant in (*MUTANTS, *SURVIVORS):
         group = "families" if id(mutant) in wrong_of_families else "mutants"
-        module = mutant.place.partition(":")[0]
+        module = mutant.wrapper.partition(":")[0]
         yield KernelSubject(f"{group}/{module}:{mutant.name}", mutant.kernel, mutant.target)
     for family in FAMILIES:
         for kernel in (family.right, *family.also):

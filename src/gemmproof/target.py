@@ -57,7 +57,7 @@ class Calling:
             operands[name] = operand
         return operands
 
-    def words(self) -> list[str]:
+    def to_argv(self) -> list[str]:
         """Return the equivalent options of a command line."""
         arguments = [word for text in self.operands for word in ("--operand", text)]
         arguments += ["--spec", self.spec] if self.spec is not None else []
@@ -184,12 +184,12 @@ class TargetError(Exception):
 class Target:
     """A function: `place` is the path of a file if `is_file`, else a module's name."""
 
-    place: str
+    path: str
     function: str
     is_file: bool
 
     def __str__(self) -> str:
-        return f"{self.place}:{self.function}"
+        return f"{self.path}:{self.function}"
 
     @property
     def name(self) -> str:
@@ -227,7 +227,7 @@ def load(
     TargetError if the import fails, the name is missing, or f(a, b) with the operands by name
     cannot be called.
     """
-    module = load_file(Path(target.place)) if target.is_file else _load_module(target.place)
+    module = load_file(Path(target.path)) if target.is_file else _load_module(target.path)
     value: Any = module
     for part in target.function.split("."):
         if not hasattr(value, part):
@@ -348,7 +348,7 @@ def _missing(target: Target, holder: object, part: str) -> str:
         expected = f"perhaps {close[0]!r}"
     else:
         expected = f"one of: {' '.join(functions[:8])}" if functions else "a function"
-    return f"{target.place}: got {part!r}, which is not there, expected {expected}"
+    return f"{target.path}: got {part!r}, which is not there, expected {expected}"
 
 
 def _require_wrapper(

@@ -110,8 +110,8 @@ class _Part:
     when the last one was done. `beyond` its cases, the total work left is unknown.
     """
 
-    words: str = "loading"
-    wanted: int = 0
+    activity: str = "loading"
+    total: int = 0
     done: int = 0
     share: float = 0.0
     launches: int = 0
@@ -125,25 +125,25 @@ class _Part:
         """Record an event of the worker."""
         name = event["event"]
         if name == "ready":  # also of a worker that was restarted
-            self.beyond = self.beyond or self.wanted > 0
-            self.words, self.wanted, self.done, self.share = "loading", 0, 0, 0.0
+            self.beyond = self.beyond or self.total > 0
+            self.activity, self.total, self.done, self.share = "loading", 0, 0, 0.0
             self.drawing, self.launches, self.compiled = False, 0, 0
         elif name == "proof":
             most = f"proving it for every size, in {event['seconds']:g} s at most"
-            self.words = "drawing cases" if event["done"] else most
+            self.activity = "drawing cases" if event["done"] else most
         elif name == "premise":
             self.drawing, self.beyond = False, True
             position = self._count_launch(event["number"] - 1, event["of"], now)
-            self.words = f"compiling what was predicted: {position}, {event['launch']}"
+            self.activity = f"compiling what was predicted: {position}, {event['launch']}"
         elif name == "start":
-            self.wanted, self.beyond = event["examples"], False
+            self.total, self.beyond = event["examples"], False
         elif name == "case":
             self._take_case(event, now)
         elif name == "judged" and self.drawing:
             self.done, self.moved = self.done + 1, now
 
     def _take_case(self, event: dict[str, Any], now: float) -> None:
-        phase = event.get("phase", "draw" if self.wanted else "")
+        phase = event.get("phase", "draw" if self.total else "")
         self.drawing = phase == "draw"
         self.beyond = self.beyond and not self.drawing
         if self.launches and "of" not in event:  # all of them are compiled
@@ -151,17 +151,17 @@ class _Part:
         if (self.drawing and not self.done) or event.get("share") == 0:
             self.began = now
         if phase == "shrink":
-            self.words = "looking for the smallest case that fails"
+            self.activity = "looking for the smallest case that fails"
         elif phase == "limit":
             name = event.get("limit", [""])[0]
-            self.words = f"beyond the contract: {name}" if name else "narrower contracts"
+            self.activity = f"beyond the contract: {name}" if name else "narrower contracts"
         elif phase == "launch":
-            self.words = f"on the GPU: {event['case']}"
+            self.activity = f"on the GPU: {event['case']}"
         elif "of" in event:
             position = self._count_launch(event["index"], event["of"], now)
-            self.words = f"{position}: {event['case']}"
+            self.activity = f"{position}: {event['case']}"
         elif not self.drawing:
-            self.words = event["case"]
+            self.activity = event["case"]
         if "share" in event:
             self.share, self.moved = event["share"], now
 
@@ -174,14 +174,14 @@ class _Part:
 
     def tell(self) -> str:
         """Return its current activity as text."""
-        counted = f"{min(self.done, self.wanted)} of {self.wanted} cases"
-        return counted if self.drawing and self.wanted > 1 else self.words
+        counted = f"{min(self.done, self.total)} of {self.total} cases"
+        return counted if self.drawing and self.total > 1 else self.activity
 
     @property
     def fraction(self) -> float:
         """The finished fraction of its current activity."""
-        counted = self.wanted and not self.launches
-        return min(1.0, self.done / self.wanted) if counted else self.share
+        counted = self.total and not self.launches
+        return min(1.0, self.done / self.total) if counted else self.share
 
     def estimate(self, now: float) -> float | None:
         """Return the seconds left of its activity, at the rate so far, or None without a basis."""
@@ -245,7 +245,7 @@ class Course:
         compiling = [part for part in running if part.launches]
         drawing = [part for part in running if not part.launches]
         counts = {
-            "cases": [(min(part.done, part.wanted), part.wanted) for part in drawing],
+            "cases": [(min(part.done, part.total), part.total) for part in drawing],
             "launches": [(part.compiled, part.launches) for part in compiling],
         }
         sums = {noun: tuple(map(sum, zip(*of, strict=True))) for noun, of in counts.items() if of}

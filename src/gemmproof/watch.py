@@ -52,7 +52,7 @@ def _find_roots(target: Target) -> list[Path]:
     """Return the folders that the project's modules are imported from."""
     folders = [Path.cwd()]
     if target.is_file:
-        folders.insert(0, package_of(Path(target.place).resolve())[0])
+        folders.insert(0, package_of(Path(target.path).resolve())[0])
     installed = {Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")}
     known = [Path(entry or os.getcwd()) for entry in os.environ.get("PYTHONPATH", "").split(":")]
     roots = (path.resolve() for path in (*folders, *known))
@@ -61,8 +61,8 @@ def _find_roots(target: Target) -> list[Path]:
 
 def _find_files(target: Target) -> list[Path]:
     if target.is_file:
-        return [Path(target.place).resolve()]
-    return list(_resolve(target.place, [Path.cwd()]))
+        return [Path(target.path).resolve()]
+    return list(_resolve(target.path, [Path.cwd()]))
 
 
 def _list_modules(tree: ast.Module, path: Path) -> Iterator[str]:

@@ -54,16 +54,18 @@ class FakeDevice:
         if name in self.uncapturable:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         body()
-        kept = list(leg.made)
+        kept = list(leg.eager_results)
 
         def replay() -> None:
             self.replaying += 1
-            before = leg.made
+            before = leg.eager_results
             body()
-            for old, new in zip(kept, leg.made, strict=True):  # a graph writes to its own memory
+            for old, new in zip(
+                kept, leg.eager_results, strict=True
+            ):  # a graph writes to its own memory
                 if old is not new:
                     old.copy_(new)
-            leg.made = before
+            leg.eager_results = before
 
         replay.leg = leg
         return replay

@@ -55,15 +55,15 @@ PROPERTIES = {
 class Mutant:
     """A kernel that is wrong in one way, and the expected finding.
 
-    `place` is "module:function" in the folder `room`, the function a wrapper, called in place of
-    that of `right`, the kernel without the fault, where there is one. Its first finding must be of
+    `wrapper` is "module:function" in `folder`, called instead of that of `right`, the kernel
+    without the fault, where there is one. Its first finding must be of
     `property`, of class `fault`, blame `operand` and `axis`, and have `smallest` as its case. Where
     the data decide whether the fault shows, the sides of the case need only sum to no more. `lane`
     is the lane of tests that judges it: one of each class is in the default one.
     """
 
     letter: str
-    place: str
+    wrapper: str
     property: str
     fault: str
     operand: str | None
@@ -71,14 +71,14 @@ class Mutant:
     smallest: Case
     contract: Contract
     target: str | None
-    room: str
+    folder: str
     right: KernelUnderTest | None = field(compare=False)
     lane: str
 
     @property
     def name(self) -> str:
         """The function's name, which states the fault."""
-        return self.place.partition(":")[2]
+        return self.wrapper.partition(":")[2]
 
     def is_stated(self, finding: Finding) -> bool:
         """Return whether a finding is the declared one."""
@@ -97,36 +97,36 @@ class Mutant:
     @property
     def kernel(self) -> KernelUnderTest:
         """The mutant as the suite judges it."""
-        module, _, function = self.place.partition(":")
-        launch = getattr(import_module(f"{self.room}.{module}"), function)
+        module, _, function = self.wrapper.partition(":")
+        launch = getattr(import_module(f"{self.folder}.{module}"), function)
         if self.right is not None:
             return replace(self.right, name=self.name, launch=launch)
         return KernelUnderTest(self.name, launch, self.contract)
 
 
-def parse(line: str, room: str = "mutants", right: KernelUnderTest | None = None) -> Mutant:
+def parse(line: str, folder: str = "mutants", right: KernelUnderTest | None = None) -> Mutant:
     """Return the mutant that a line declares.
 
-    Its words are class, place, property, fault, operand, axis, the smallest M N K, and NAME=VALUE
+    Its words are class, wrapper, property, fault, operand, axis, the smallest M N K, and NAME=VALUE
     for what else the case, its further operands, the contract or the check has, and for its lane;
     - for none.
     """
-    letter, place, claim, fault, operand, axis, M, N, K, *rest = line.split()
-    stated = dict(word.split("=") for word in rest)
-    target, invariant = stated.pop("target", None), stated.pop("invariant", None)
-    lane = stated.pop("lane", "full")
-    options = {k: int(v) if v.isdigit() else v for k, v in stated.items()}
+    letter, wrapper, claim, fault, operand, axis, M, N, K, *rest = line.split()
+    declared = dict(word.split("=") for word in rest)
+    target, invariant = declared.pop("target", None), declared.pop("invariant", None)
+    lane = declared.pop("lane", "full")
+    options = {k: int(v) if v.isdigit() else v for k, v in declared.items()}
     layouts = tuple((name, options.pop(name)) for name in "ab" if name in options)
     if right is not None:
         options.setdefault("dtype", min(right.contract.formats, key=OPERANDS.index))
     known = {f.name for f in fields(Case)}
-    arguments = tuple((n, stated[n]) for n in stated if n in options and n not in known)
+    arguments = tuple((n, declared[n]) for n in declared if n in options and n not in known)
     options = {n: value for n, value in options.items() if n in known}
     case = Case(int(M), int(N), int(K), layouts=layouts, arguments=arguments, **options)
     contract = right.contract if right is not None else _wide(case, invariant is not None)
-    blamed = (None if word == "-" else word for word in (operand, axis))
-    judged = (*blamed, case, contract, target, room, right, lane)
-    return Mutant(letter, place, PROPERTIES[claim], fault, *judged)
+    operand_and_axis = (None if word == "-" else word for word in (operand, axis))
+    judged = (*operand_and_axis, case, contract, target, folder, right, lane)
+    return Mutant(letter, wrapper, PROPERTIES[claim], fault, *judged)
 
 
 def _wide(case: Case, invariant: bool) -> Contract:

@@ -142,10 +142,10 @@ def sum_kernel(
     store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
-def slices_summed_by_a_kernel(a, b, parts=3, first=0, times=1.0, **words):
+def slices_summed_by_a_kernel(a, b, parts=3, first=0, times=1.0, **options):
     """Right by default: the slices of a workspace, added up by a kernel."""
     (M, _), N = a.shape, b.shape[1]
-    w = make_slices(a, b, **words)
+    w = make_slices(a, b, **options)
     c = a.new_empty(M, N)
     grid = (triton.cdiv(M, 16), triton.cdiv(N, 16))
     sum_kernel[grid](

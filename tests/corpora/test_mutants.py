@@ -34,7 +34,10 @@ def test_a_mutant_is_caught_for_its_reason_at_its_smallest_case(mutant):
     assert len(others) == (mutant.name in TWO_LINES), f"two causes: {first}, {others}"
     assert mutant.is_stated(first), f"got {first}, expected {mutant}"
     if first.property == "stays_in_bounds":
-        assert first.where.partition(":")[0] in (f"{mutant.place.partition(':')[0]}.py", "tiled.py")
+        assert first.where.partition(":")[0] in (
+            f"{mutant.wrapper.partition(':')[0]}.py",
+            "tiled.py",
+        )
     assert first.property in {f.property for f in replay(mutant, first.case).findings}
 
 
@@ -58,11 +61,13 @@ def test_mutants_cover_the_classes_and_are_all_different():
     assert len(MUTANTS) >= 45
     assert {m.letter for m in MUTANTS} >= set("ABCDEFGHIJKO")
     assert {m.letter for m in MUTANTS} <= set(CLASSES)
-    assert len({m.place for m in MUTANTS}) == len(MUTANTS)
+    assert len({m.wrapper for m in MUTANTS}) == len(MUTANTS)
     # each class, and each family of the class of operands and formulas, has one in the default lane
-    classes = {m.letter if m.room == "mutants" else m.right.name for m in MUTANTS}
+    classes = {m.letter if m.folder == "mutants" else m.right.name for m in MUTANTS}
     few = [m for m in MUTANTS if m.lane == "default"]
-    assert sorted(m.letter if m.room == "mutants" else m.right.name for m in few) == sorted(classes)
+    assert sorted(m.letter if m.folder == "mutants" else m.right.name for m in few) == sorted(
+        classes
+    )
 
 
 def test_each_property_but_the_mirrors_has_mutants():

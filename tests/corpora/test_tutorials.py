@@ -22,27 +22,27 @@ RIGHT = [
 STRAYING = ["step_by_step:matmul", "any_layout:matmul"]
 
 
-def check_tutorial(place: str, contract: Contract):
-    module, _, function = place.partition(":")
+def check_tutorial(target: str, contract: Contract):
+    module, _, function = target.partition(":")
     launch = getattr(importlib.import_module(f"tutorials.{module}"), function)
-    return check(KernelUnderTest(place, launch, contract), max_examples=40)
+    return check(KernelUnderTest(target, launch, contract), max_examples=40)
 
 
 @pytest.mark.lane("full")
-@pytest.mark.parametrize(("place", "contract"), RIGHT, ids=lambda x: str(x)[:30])
-def test_a_tutorial_that_is_right_for_what_it_promises(place, contract):
-    report = check_tutorial(place, contract)
+@pytest.mark.parametrize(("target", "contract"), RIGHT, ids=lambda x: str(x)[:30])
+def test_a_tutorial_that_is_right_for_what_it_promises(target, contract):
+    report = check_tutorial(target, contract)
     assert [f.message for f in report.findings] == []
     assert report.verdict == "pass"
 
 
-@pytest.mark.parametrize("place", STRAYING)
-def test_two_read_rows_of_a_beyond_m_and_columns_of_b_beyond_n(place):
-    report = check_tutorial(place, DENSE)
-    found = {(f.operand, f.axis): f for f in report.findings if f.cause is None}
-    assert set(found) == {("a", "M"), ("b", "N")}
-    assert {f.property for f in found.values()} == {"stays_in_bounds"}
-    assert {f.case for f in found.values()} == {Case(1, 1, 1)}
+@pytest.mark.parametrize("target", STRAYING)
+def test_two_read_rows_of_a_beyond_m_and_columns_of_b_beyond_n(target):
+    report = check_tutorial(target, DENSE)
+    findings = {(f.operand, f.axis): f for f in report.findings if f.cause is None}
+    assert set(findings) == {("a", "M"), ("b", "N")}
+    assert {f.property for f in findings.values()} == {"stays_in_bounds"}
+    assert {f.case for f in findings.values()} == {Case(1, 1, 1)}
 
 
 def test_one_rounds_fp16_operands_to_bf16():

@@ -7,7 +7,7 @@ from wide import wide
 
 from gemmproof.backends.autotune import choose
 from gemmproof.backends.cuda import launch_cases
-from gemmproof.backends.cuda_device import place
+from gemmproof.backends.cuda_device import allocate
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.simulator import run
@@ -44,11 +44,11 @@ class FakeGpu:
         self.memory = 2**33
         self.facts = {"device": self.name, "driver": "1.2"}
 
-    def room(self):
+    def free_bytes(self):
         return self.memory
 
-    def place(self, operand, dtype):
-        return place(operand, dtype, CPU)
+    def allocate(self, operand, dtype):
+        return allocate(operand, dtype, CPU)
 
     def fill_uninitialised(self, byte):
         self.fill.append(byte)

@@ -12,7 +12,7 @@ from triton.runtime.errors import OutOfResources
 
 from gemmproof.backends.autotune import force
 from gemmproof.backends.cuda import MOST_CASES, select_cases
-from gemmproof.backends.cuda_device import find_changes, place
+from gemmproof.backends.cuda_device import allocate, find_changes
 from gemmproof.backends.predict import _find_freedom, find_target
 from gemmproof.engine.observe import CaseNotRunnable
 from gemmproof.properties.cases.case import Case
@@ -43,7 +43,7 @@ def test_a_nan_is_the_devices_nan_and_signed_zeros_differ():
 @pytest.mark.parametrize("dtype", ["fp16", "fp8e4m3", "int8"])
 def test_a_placed_operand_is_the_operand(layout, dtype):
     a, _ = operands(Case(3, 4, 5, dtype, layouts=(("a", layout),))).values()
-    there = place(a, dtype, CPU)
+    there = allocate(a, dtype, CPU)
     assert there.tensor.stride() == a.tensor.stride()
     assert there.tensor.storage_offset() == a.tensor.storage_offset()
     assert np.array_equal(there.storage.numpy(), a.parent.view(np.uint8))
@@ -60,10 +60,10 @@ def test_a_change_far_from_the_rows_of_a_huge_parent(monkeypatch):
     a = replace(
         a, watched=tuple(gap), before=tuple(a.parent.view("u2")[i:j].copy() for i, j in gap)
     )
-    there = place(a, "fp16", CPU)
+    there = allocate(a, "fp16", CPU)
     assert find_changes(there) == []
     there.storage[2 * 500] ^= 1
-    assert [(t.what, t.place) for t in find_changes(there)] == [("gap", "a offset 436")]
+    assert [(t.what, t.location) for t in find_changes(there)] == [("gap", "a offset 436")]
 
 
 def test_capabilities_and_targets():

@@ -143,7 +143,7 @@ def test_further_operands_and_values_change_with_the_layouts():
 
 def test_an_operand_is_placed_with_its_strides_alone():
     x = torch.arange(12).reshape(3, 4)[:, ::2].T
-    copy = sanitize.place(x, torch.device("cpu"))
+    copy = sanitize.copy_to_device(x, torch.device("cpu"))
     assert torch.equal(copy, x)
     assert copy.stride() == x.stride()
     assert copy.untyped_storage().nbytes() == 8 * 11  # up to its last element

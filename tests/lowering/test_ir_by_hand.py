@@ -48,7 +48,7 @@ DOTS = {
 def test_a_dot_is_read(text):
     (dot,) = list_dots(f"{ALIASES}\n    {text}\n    scf.yield %c : tensor<4xf32> loc(#loc)\n")
     location, tile, formats, precision = DOTS[text]
-    assert (dot.place, dot.tile) == (location, tile)
+    assert (dot.location, dot.tile) == (location, tile)
     assert (" ".join(dot.formats), dot.precision) == (formats, precision)
 
 
@@ -123,7 +123,7 @@ def test_amd_assembly():
     assert [x[1:] for x in program.accesses] == [
         ("load", 16), ("lds load", 16), ("load", 2), ("store", 12), ("atomic", 0),
     ]  # fmt: skip
-    assert {x.place for x in program.products} == {("/project/k.py", 7, 13)}
+    assert {x.location for x in program.products} == {("/project/k.py", 7, 13)}
     assert program.counts["vgpr_count"] == 126
     assert program.counts["agpr_count"] == 4
     assert program.counts["vgpr_spill_count"] == 3

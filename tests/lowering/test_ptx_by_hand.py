@@ -55,8 +55,8 @@ def test_statements_have_predicates_operands_and_places():
         ("st.shared.v2.b32", ("[%r3 + 8]", "{%r1, %r2}")),
     ]
     assert program.statements[0].guard == "!%p1"
-    assert program.statements[0].place == ("/project/k.py", 7, 13)
-    assert program.statements[4].place == ("/project/lib.py", 3, 5)
+    assert program.statements[0].location == ("/project/k.py", 7, 13)
+    assert program.statements[4].location == ("/project/lib.py", 3, 5)
     assert program.labels == {"start": 0, "done": 3, "$L__end": 5}
     assert program.declared == 48
 
@@ -70,13 +70,13 @@ def test_lines_of_inline_assembly_are_those_of_its_place():
         "\tfma.rn.f32 %r4, %r1, %r3, %r4;\n"
         "\t.loc\t1 10 5\n\tmov.b32 %r5, %r4;\n"
     )
-    assert [(x.words[0], x.place[1]) for x in program.statements] == [
+    assert [(x.parts[0], x.location[1]) for x in program.statements] == [
         ("prmt", 7), ("prmt", 7), ("fma", 7), ("mov", 10),
     ]  # fmt: skip
 
 
 def test_a_text_without_lines_has_places_nowhere():
-    assert read("\tret;\n").statements[0].place == UNKNOWN_PLACE
+    assert read("\tret;\n").statements[0].location == UNKNOWN_PLACE
 
 
 def test_operands_are_split_where_no_bracket_holds_the_comma():

@@ -51,7 +51,7 @@ def ask(wrapper, workdir, gpu="sm_80", **options):
         **options,
     }
     events = []
-    request = Request("sweep", "k", gpu=gpu, plan=plan, target={"place": "k.py"})
+    request = Request("sweep", "k", gpu=gpu, plan=plan, target={"path": "k.py"})
     serve_sweep(request, lambda request: kernel, events.append)
     lowered = [x for x in json.loads(json.dumps(events)) if x["event"] == "lowered"]
     target = LoweredTarget(gpu, [LoweredLaunch.from_dict(x["lowering"]) for x in lowered])

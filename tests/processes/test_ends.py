@@ -11,8 +11,8 @@ import pytest
 from supervised import LIMITS, each_way, judging  # noqa: F401
 
 from gemmproof.worker import processes
-from gemmproof.worker.processes import _room_in_containers
-from gemmproof.worker.supervisor import Clock, Limits
+from gemmproof.worker.processes import Clock, _room_in_containers
+from gemmproof.worker.supervisor import Limits
 
 MORE = """
 import os, signal, sys

@@ -115,7 +115,7 @@ def test_a_changed_element_is_named_by_its_index():
     a, b = operands(Case(3, 5, 7, layouts=(("a", "sliced"), ("b", "transposed")))).values()
     a.tensor[2, 6] += 1
     b.tensor[4, 1] += 1
-    assert [t.place for t in (*find_changes(a), *find_changes(b))] == ["a[2, 6]", "b[4, 1]"]
+    assert [t.location for t in (*find_changes(a), *find_changes(b))] == ["a[2, 6]", "b[4, 1]"]
     a.tensor.t_()
     assert [t.what for t in find_changes(a)] == ["element", "view"]
 
@@ -139,7 +139,7 @@ def test_a_narrow_view_passes_two_to_the_31_in_little_memory(dtype):
     assert np.isfinite(a.tensor.double().numpy()).all()
     assert find_changes(a) == []
     a.tensor[2, 1] += 1
-    assert [(t.what, t.place) for t in find_changes(a)] == [("element", "a[2, 1]")]
+    assert [(t.what, t.location) for t in find_changes(a)] == [("element", "a[2, 1]")]
     assert _resident() - before < 2**20, "kB: less than 1 GiB"
 
 

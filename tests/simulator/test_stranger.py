@@ -13,9 +13,9 @@ from gemmproof.reference.simulator import LimitExceeded, run, simulate
 
 
 @triton.jit
-def swap_if_same(memory, wanted, new, old, N: tl.constexpr):
+def swap_if_same(memory, expected, new, old, N: tl.constexpr):
     at = tl.arange(0, N)
-    tl.store(old + at, tl.atomic_cas(memory + at, tl.load(wanted + at), tl.load(new + at)))
+    tl.store(old + at, tl.atomic_cas(memory + at, tl.load(expected + at), tl.load(new + at)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -19,7 +19,7 @@ PROPERTIES = (
 
 def check(
     kernel, *, max_examples, seed, target, case, listener, launch=False, device=None, limits=False,
-    seconds=0, proof=True, proof_seconds=10.0, first=(), room=None,
+    seconds=0, proof=True, proof_seconds=10.0, first=(), workdir=None,
 ):  # fmt: skip
     """Call the kernel for each case; an option that no engine has is a TypeError, as of `check`."""
     claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]

@@ -23,7 +23,7 @@ class Difference:
     Versions before `first` do it too with a numpy before `numpy`.
     """
 
-    words: str
+    text: str
     first: Version = (0, 0)
     last: Version = (99, 99)
     library: str = "triton"

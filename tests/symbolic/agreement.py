@@ -226,7 +226,7 @@ def _compare_one(agreement, kernel, case, domain, paths, machines, target):
     for launch, machine, (_, grid, touches) in zip(
         path.launches, machines[matches[0]], trace, strict=True
     ):
-        if not all(evaluate(x.cond, values) for x in machine.claims if x.words == ROWS_END):
+        if not all(evaluate(x.cond, values) for x in machine.claims if x.text == ROWS_END):
             raise Left("rows stored to their last 16 bytes")
         at = tuple(int(evaluate(n, values)) for n in machine.grid)
         if at != tuple(grid):

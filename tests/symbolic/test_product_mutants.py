@@ -84,7 +84,7 @@ def walks_come_to_each_number_once():
         result = indices.find_walk(solver, number)
         assert (result is not None) == expected, (grid, number)
         if result is not None:
-            assert solver.known[result.place] == lt(term(result.place), TILES)
+            assert solver.known[result.number] == lt(term(result.number), TILES)
             assert not {program, trip} & set(walk(result.swap(number)))
 
 

@@ -123,7 +123,7 @@ def test_what_is_wrong_is_seen_at_its_smallest_case(name):
     counterexample = seek(kernel, list_ways(kernel), [broken], 20.0)[broken]
     assert (counterexample.case, counterexample.is_certain) == (Case(*sides), certain)
     seen = try_case(kernel, list_ways(kernel), counterexample.case)
-    assert seen[broken].words == counterexample.words
+    assert seen[broken].text == counterexample.text
 
 
 FAR = {

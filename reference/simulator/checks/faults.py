@@ -44,10 +44,10 @@ def conclude(session: Session, result: Any, names: Sequence[str] = ("c",)) -> No
                 operand.axes = match_axes(operand.view, view_of(output.tensor), axes)
     faults = session.run.faults
     if session.sampled:  # the final value of an element is unknown
-        session.sightings = [(k, s) for k, s in session.sightings if s.kind in KINDS]
+        session.violations = [(k, s) for k, s in session.violations if s.kind in KINDS]
         results = []
-    for kernel in dict.fromkeys(k for k, _ in session.sightings):
-        violations = [s for k, s in session.sightings if k == kernel]
+    for kernel in dict.fromkeys(k for k, _ in session.violations):
+        violations = [s for k, s in session.violations if k == kernel]
         faults += gather(kernel, [s for s in violations if s.elements is None])
         for output in results:
             faults += _find_stored_twice(session, kernel, violations, output)
@@ -174,7 +174,7 @@ def _find_never_stored(session: Session, result: Result) -> Iterator[Fault]:
     missing = session.memory.undefined_in(tensor)
     if missing is None:
         return
-    _, elements_with = _lanes_behind(session, [e for _, e in session.sightings], tensor)
+    _, elements_with = _lanes_behind(session, [e for _, e in session.violations], tensor)
     missing &= ~elements_with(0xFF)
     if missing.any():
         last = session.run.launches[-1] if session.run.launches else None

@@ -97,7 +97,7 @@ class Violation:
 def note(kind: str, access: str, programs: np.ndarray, lanes: int, **more: Any) -> None:
     """Record a violation of the running launch, on the current line unless `where` is given."""
     where = more.pop("where", session.where())
-    session.current().sightings.append(Violation(kind, access, programs, lanes, where, **more))
+    session.current().violations.append(Violation(kind, access, programs, lanes, where, **more))
 
 
 def note_lanes(kind: str, access: str, marked: np.ndarray, **more: Any) -> None:

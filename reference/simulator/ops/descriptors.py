@@ -98,7 +98,7 @@ class Window:
         move = _compute(build_pointer_sum, dtype=self.base.dtype)
         return move(_block(self.base, rank), offsets)
 
-    def told(self, starts: Sequence[Value], checked: Iterable[int]) -> Box:
+    def describe(self, starts: Sequence[Value], checked: Iterable[int]) -> Box:
         """Return the window with its block at `starts`, for the messages of an access."""
         kind = BLOCK_POINTER if self.offsets else DESCRIPTOR
         # of rows that are picked one by one, the first
@@ -175,7 +175,7 @@ def _build_load(op: Op) -> Callable[..., Value]:
         """Axes without a boundary check are not masked."""
         pointers, indices = window.lanes(window.offsets)
         mask = window.inside(indices, axes)
-        with through(window.told(window.offsets, axes)):
+        with through(window.describe(window.offsets, axes)):
             return load(pointers, mask, fill if mask is not None else None, kind.shape)
 
     return compute
@@ -189,7 +189,7 @@ def _build_store(op: Op) -> Callable[..., None]:
 
     def compute(window: Window, value: Value) -> None:
         pointers, indices = window.lanes(window.offsets)
-        with through(window.told(window.offsets, axes)):
+        with through(window.describe(window.offsets, axes)):
             store(pointers, value, window.inside(indices, axes), kind.shape)
 
     return compute
@@ -315,7 +315,7 @@ def _box(window: Window, starts: Sequence[Value]) -> tuple[Value, Value | None]:
 
 def _through(window: Window, starts: Sequence[Value]) -> AbstractContextManager[None]:
     """Send an access through the window within the context: every axis is checked."""
-    return through(window.told(starts, range(len(window.block))))
+    return through(window.describe(starts, range(len(window.block))))
 
 
 def _reshape(value: Value, source: tuple[int, ...], shape: tuple[int, ...]) -> Value:
@@ -356,7 +356,7 @@ def _build_descriptor_store(op: Op) -> Callable[..., None]:
 @operation("tt.descriptor_reduce", pure=False)
 def _build_descriptor_reduce(op: Op) -> Callable[..., None]:
     kind = op.operand_types[-1]
-    word = op.words[0]
+    word = op.keywords[0]
     word = {"add": "fadd"}.get(word, word) if kind.dtype.is_float else word
     if word not in COMBINE:
         raise Unsupported(f"tt.descriptor_reduce {word} is not known to the tile simulator")

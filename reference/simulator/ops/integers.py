@@ -260,7 +260,7 @@ _COMPARE: dict[str, Any] = {
 
 @operation("arith.cmpi")
 def _build_compare(op: Op) -> Callable[..., Value]:
-    word = op.words[0]
+    word = op.keywords[0]
     function = _COMPARE[word if word in _COMPARE else word[1:]]
     if word[0] == "u":
         return elementwise(lambda x, y: function(unsigned(x), unsigned(y)), I1)
@@ -269,7 +269,7 @@ def _build_compare(op: Op) -> Callable[..., Value]:
 
 @operation("arith.cmpf")
 def _build_float_compare(op: Op) -> Callable[..., Value]:
-    word = op.words[0]
+    word = op.keywords[0]
 
     def compare(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         unordered = np.isnan(x) | np.isnan(y)

@@ -323,9 +323,9 @@ COMBINE: dict[str, Combine] = {
 
 @operation("tt.atomic_rmw", pure=False)
 def _build_atomic(op: Op) -> Callable[..., Value]:
-    if op.words[0] not in COMBINE:
-        raise Unsupported(f"tt.atomic_rmw {op.words[0]} is not known to the tile simulator")
-    word, shape = op.words[0], op.operand_types[0].shape
+    if op.keywords[0] not in COMBINE:
+        raise Unsupported(f"tt.atomic_rmw {op.keywords[0]} is not known to the tile simulator")
+    word, shape = op.keywords[0], op.operand_types[0].shape
 
     def compute(ptr: Value, value: Value, mask: Value | None = None) -> Value:
         return atomic(word, ptr, value, mask, shape)

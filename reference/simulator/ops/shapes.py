@@ -20,7 +20,7 @@ from gemmproof.reference.ttir import I32, Op, Type
 # -- shape ---------------------------------------------------------------------------------------
 @operation("tt.get_program_id", constant=False)
 def _build_program_id(op: Op) -> Callable[..., Value]:
-    axis = "xyz".index(op.words[0])
+    axis = "xyz".index(op.keywords[0])
 
     def compute() -> Value:
         launch = current()
@@ -36,14 +36,14 @@ def _build_program_id(op: Op) -> Callable[..., Value]:
 
 @operation("tt.get_num_programs", constant=False)
 def _build_num_programs(op: Op) -> Callable[..., Value]:
-    axis = "xyz".index(op.words[0])
+    axis = "xyz".index(op.keywords[0])
     return lambda: Value(np.array([current().grid[axis]], np.int32), I32)
 
 
 @operation("arith.constant")
 def _build_constant(op: Op) -> Callable[..., Value]:
     kind = op.types[0]
-    value = Value(_read_constant(op.words[0], kind), kind.dtype)
+    value = Value(_read_constant(op.keywords[0], kind), kind.dtype)
     return lambda: value
 
 

@@ -48,9 +48,9 @@ from gemmproof.reference.ttir import Op
 # -- branches ------------------------------------------------------------------------------------
 @control("tt.call")
 def _call(machine: Machine, op: Op, frame: Invocation) -> list[Any]:
-    callee = machine.functions.get(op.words[0])
+    callee = machine.functions.get(op.keywords[0])
     if callee is None:
-        raise NotInterpretable(f"a call of {op.words[0]}, which the module lacks", machine.where)
+        raise NotInterpretable(f"a call of {op.keywords[0]}, which the module lacks", machine.where)
     return machine.call(callee, [frame.values[x] for x in op.operands], machine.where)
 
 
@@ -92,9 +92,9 @@ class _Loop:
     def summarise(self) -> Values:
         """Return the carried values at the generic trip."""
         variables = [LoopVariable(x) for x in self.init]
-        self.machine.muted += 1
+        self.machine.suppressed += 1
         after = self.body([variable.value for variable in variables])
-        self.machine.muted -= 1
+        self.machine.suppressed -= 1
         known: list[Any] = [None] * len(variables)
         swaps: dict[Atom, Poly] = {}
         for _ in range(len(variables) + 1):
@@ -284,9 +284,9 @@ def _as_data(machine: Machine, init: Values, body: Callable[[Values], Values]) -
     """Return the initial values, as data if a trip makes them so: integer sums begin at a 0."""
     if not any(isinstance(x, Ints) and x.shape for x in init):
         return init
-    machine.muted += 1
+    machine.suppressed += 1
     after = body([LoopVariable(x).value for x in init])
-    machine.muted -= 1
+    machine.suppressed -= 1
     pairs = zip(init, after, strict=True)
     return [machine.data(x) if isinstance(new, Data) else x for x, new in pairs]
 

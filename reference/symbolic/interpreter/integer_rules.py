@@ -37,18 +37,18 @@ from gemmproof.reference.ttir import Op
 # -- arithmetic ----------------------------------------------------------------------------------
 @rule("tt.get_program_id")
 def _program(machine: Machine, op: Op, values: Sequence[Any]) -> Ints:
-    return Ints(machine.pids["xyz".index(op.words[0])])
+    return Ints(machine.pids["xyz".index(op.keywords[0])])
 
 
 @rule("tt.get_num_programs")
 def _programs(machine: Machine, op: Op, values: Sequence[Any]) -> Ints:
-    return Ints(machine.grid["xyz".index(op.words[0])])
+    return Ints(machine.grid["xyz".index(op.keywords[0])])
 
 
 @rule("arith.constant")
 def _constant(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
     kind = op.types[0]
-    text = op.words[0].partition(" : ")[0].strip()
+    text = op.keywords[0].partition(" : ")[0].strip()
     if text.startswith("dense<"):
         text = text[6:-1]
     if kind.dtype.is_float:
@@ -138,10 +138,10 @@ def _compare(machine: Machine, op: Op, values: Sequence[Any]) -> Bools:
     if any(isinstance(x, Pointers) for x in values):
         return Bools(~eq(machine.unknown("a comparison of pointers", shape), 0), shape)
     x, y = map(machine.ints, values)
-    if op.words[0] not in ("eq", "ne"):
+    if op.keywords[0] not in ("eq", "ne"):
         for side in (x, y):
             require_fit(machine, side, "a comparison")
-    cond = compare(op.words[0], x.term, y.term)
+    cond = compare(op.keywords[0], x.term, y.term)
     if cond is None:
         cond = ~eq(machine.unknown("an unsigned comparison", shape), 0)
     return Bools(cond, shape)

@@ -52,7 +52,7 @@ class Claim:
     """
 
     kind: str
-    words: str
+    text: str
     cond: Cond
     path: Cond
     where: Where | None
@@ -281,11 +281,11 @@ class Machine:
     claims: list[Claim] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
     uses: list[tuple[Data, Cond, Where | None]] = field(default_factory=list)
-    forgone: set[Any] = field(default_factory=set)
+    dropped: set[Any] = field(default_factory=set)
     path: Cond = TRUE
     launched: Cond = TRUE
     trips: tuple[Atom, ...] = ()
-    muted: int = 0
+    suppressed: int = 0
     numbers: Iterator[int] = field(default_factory=itertools.count)
     pids: tuple[Poly, ...] = ()
     where: Where | None = None
@@ -366,7 +366,7 @@ class Machine:
 
     def op(self, op: Op, frame: Invocation) -> None:
         """Interpret one operation."""
-        self.where = self.place(op.loc, frame)
+        self.where = self.locate(op.loc, frame)
         if op.name in CONTROL:
             values, results = [], CONTROL[op.name](self, op, frame)
         else:
@@ -386,7 +386,7 @@ class Machine:
             results = [claim_hints(self, op, results[0]), *results[1:]]
         frame.values.update(zip(op.results, results, strict=True))
 
-    def place(self, loc: Loc | None, frame: Invocation) -> Where | None:
+    def locate(self, loc: Loc | None, frame: Invocation) -> Where | None:
         """Return the user's line of an operation: the call's, if it is in Triton's own library."""
         if loc is None or loc.file.startswith(_TRITON):
             return frame.caller
@@ -403,7 +403,7 @@ class Machine:
     def part(self, condition: Cond) -> None:
         """Record the sides of a branch: one where a condition holds, and the other elsewhere."""
         sides = ((condition, True), (~condition, False))
-        if not self.muted and condition not in (TRUE, FALSE):
+        if not self.suppressed and condition not in (TRUE, FALSE):
             self.branches += [Branch(self.path & x, self.where, is_taken) for x, is_taken in sides]
 
     @contextmanager
@@ -445,7 +445,7 @@ class Machine:
         if isinstance(value, Bools):
             return Ints(value.number, value.shape, 1)
         if isinstance(value, Data):
-            if not self.muted:
+            if not self.suppressed:
                 self.uses.append((value, self.path, self.where))
             return Ints(
                 self.unknown(f"an integer from {describe(value)}", value.shape), value.shape
@@ -478,16 +478,16 @@ class Machine:
 
     def claim(self, kind: str, text: str, cond: Cond, number: Any = None) -> None:
         """Record a condition that must hold here."""
-        if not self.muted and cond != TRUE:
+        if not self.suppressed and cond != TRUE:
             self.claims.append(Claim(kind, text, cond, self.path, self.where, number))
 
     def forgo(self, hints: Iterable[Hinted]) -> None:
         """Require that hints hold in every lane: their uses are no longer followed."""
-        self.forgone |= {number for number, _ in hints}
+        self.dropped |= {number for number, _ in hints}
 
     def keep(self, access: Access) -> None:
         """Record an access."""
-        if not self.muted:
+        if not self.suppressed:
             self.accesses.append(access)
 
 

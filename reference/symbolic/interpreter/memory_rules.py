@@ -118,7 +118,7 @@ def _adds(machine: Machine, names: Sequence[str], body: Sequence[Block]) -> bool
     if not last.name.endswith("return") or last.operands != first.results:
         return False
     if first.name == "tt.call":
-        callee = machine.functions.get(first.words[0])
+        callee = machine.functions.get(first.keywords[0])
         return callee is not None and _adds(machine, [x for x, _ in callee.args], callee.body)
     return first.name in ("arith.addf", "arith.addi")
 
@@ -248,7 +248,7 @@ def _atomic(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
     target, value, *rest = values
     mask = machine.bools(rest[0]).cond if rest else TRUE
     access = _access(
-        machine, "atomic", target, mask, value.shape, value=machine.data(value), word=op.words[0]
+        machine, "atomic", target, mask, value.shape, value=machine.data(value), word=op.keywords[0]
     )
     return Data("load", op.types[0].shape, access=access) if op.types else None
 
@@ -306,7 +306,7 @@ def _advance(machine: Machine, op: Op, values: Sequence[Any]) -> BlockWindow:
     return replace(window, starts=tuple(moved))
 
 
-def _place(
+def _point_block(
     window: BlockWindow, starts: Sequence[Poly], checked: Sequence[int]
 ) -> tuple[Pointers, Cond]:
     """Return the pointers of a window's block, and which lanes are within its parent."""
@@ -334,7 +334,7 @@ def _checked(op: Op, window: BlockWindow) -> Sequence[int]:
 def _load_window(
     machine: Machine, op: Op, window: BlockWindow, starts: Sequence[Poly], shape: tuple[int, ...]
 ) -> Data:
-    pointers, inside = _place(window, starts, _checked(op, window))
+    pointers, inside = _point_block(window, starts, _checked(op, window))
     fill = window.fill
     if fill is None and "padding" in op.attrs:
         fill = NAN if op.attrs["padding"].partition(" : ")[0] in ("2", "nan") else ZERO
@@ -346,7 +346,7 @@ def _load_window(
 def _store_window(
     machine: Machine, op: Op, window: BlockWindow, starts: Sequence[Poly], value: Data
 ) -> None:
-    pointers, inside = _place(window, starts, _checked(op, window))
+    pointers, inside = _point_block(window, starts, _checked(op, window))
     value = value if value.shape == window.block else reshape(value, window.block)
     _access(machine, "store", pointers, inside, window.block, value=value)
 
@@ -380,11 +380,11 @@ def _descriptor_store(machine: Machine, op: Op, values: Sequence[Any]) -> None:
 @rule("tt.descriptor_reduce")
 def _descriptor_reduce(machine: Machine, op: Op, values: Sequence[Any]) -> None:
     window, *starts, value = values
-    pointers, inside = _place(
+    pointers, inside = _point_block(
         window, _claim_start(machine, window, starts), range(len(window.block))
     )
     value = reshape(machine.data(value), window.block)
-    _access(machine, "atomic", pointers, inside, window.block, value=value, word=op.words[0])
+    _access(machine, "atomic", pointers, inside, window.block, value=value, word=op.keywords[0])
 
 
 @rule("tt.print", "ttg.barrier", "gpu.barrier", "tt.grid_dependency_wait",

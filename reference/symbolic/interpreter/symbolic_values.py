@@ -163,7 +163,7 @@ class Access:
     hints: tuple[Hinted, ...] = ()
 
     @property
-    def place(self) -> tuple[Any, ...]:
+    def footprint(self) -> tuple[Any, ...]:
         """The elements and lanes: equal for accesses that differ only in what they move."""
         own = (self.tensor.offset, self.tensor.owner_shape, self.tensor.owner_strides)
         return (self.term, self.mask, self.path, self.shape, self.trips, self.launch, *own)

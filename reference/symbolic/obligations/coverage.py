@@ -205,7 +205,7 @@ def judge_twice(
 ) -> Iterator[Verdict]:
     """No two lanes, of any programs and trips, store the same element."""
     text = f"stored once in {first.tensor.name}"
-    key = ("twice", first.place, second.place, _sides(view))
+    key = ("twice", first.footprint, second.footprint, _sides(view))
     if solver.remembers(*key):
         yield Verdict(PROVED, text, first.where)
         return
@@ -342,7 +342,7 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
     """
     tensor, where = stores[0].tensor, stores[0].where
     text = f"all of {tensor.name} stored"
-    key = ("all", *(store.place for store in stores), _sides(view))
+    key = ("all", *(store.footprint for store in stores), _sides(view))
     if solver.remembers(*key):
         yield Verdict(PROVED, text, where)
         return

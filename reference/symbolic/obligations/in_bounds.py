@@ -94,10 +94,10 @@ def judge_claim(solver: Solver, claim: Claim, small: tuple[Atom, ...]) -> Verdic
     walk = find_walk(solver, cond, path)
     if walk is not None:
         cond, path = walk.swap(cond), walk.swap(path)
-    verdict = ask(solver, claim.words, claim.where, cond, (path,), small)
-    if verdict.status == REFUTED and claim.words != "tl.assume":
+    verdict = ask(solver, claim.text, claim.where, cond, (path,), small)
+    if verdict.status == REFUTED and claim.text != "tl.assume":
         # a fault only in lanes that reach a store
-        return Verdict(OPEN, claim.words, claim.where, "it does not hold in every lane")
+        return Verdict(OPEN, claim.text, claim.where, "it does not hold in every lane")
     return verdict
 
 
@@ -111,7 +111,7 @@ def judge_hint(
     """
     number = claim.number
     if number is not None and _is_harmless(solver, number, machines, stores, list_stores):
-        return Verdict(PROVED, claim.words, claim.where)
+        return Verdict(PROVED, claim.text, claim.where)
     return judge_claim(solver, claim, small)
 
 
@@ -128,7 +128,7 @@ def _is_harmless(
 
     waiting: list[tuple[Data, Cond]] = []
     for machine in machines:
-        if number in machine.forgone:
+        if number in machine.dropped:
             return False
         if not all(is_true(x, machine.path) for x in machine.accesses if x.kind != "load"):
             return False
@@ -181,12 +181,12 @@ def find_places(access: Access, view: Any = None) -> list[Place]:
 def judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Iterator[Verdict]:
     """Along each axis: 0 <= index < size for every lane under the mask."""
     text = f"{access.kind} of {access.tensor.name}"
-    if solver.remembers("bounds", access.place):
+    if solver.remembers("bounds", access.footprint):
         yield Verdict(PROVED, text, access.where)
         return
     verdict = _judge_bounds(solver, access, small, text)
     if verdict.status == PROVED:
-        solver.remember("bounds", access.place)
+        solver.remember("bounds", access.footprint)
     yield verdict
 
 

@@ -40,7 +40,7 @@ class Verdict:
     """
 
     status: str
-    words: str
+    text: str
     where: Where | None
     why: str = ""
     model: Model | None = None
@@ -283,12 +283,12 @@ class Walk:
     program: Atom
     trip: Atom
     stride: Poly
-    place: Atom
+    number: Atom
     end: Poly
 
     def swap(self, what: Any) -> Any:
         """Return the same with the number in place of program + stride trip."""
-        return substitute(what, {self.program: term(self.place) - self.stride * term(self.trip)})
+        return substitute(what, {self.program: term(self.number) - self.stride * term(self.trip)})
 
 
 def count_programs(solver: Solver, program: Atom) -> Poly:
@@ -319,7 +319,7 @@ def join_walks(solver: Solver, access: Access) -> tuple[Access, list[Atom]]:
         steps=tuple((match.swap(step), match.swap(cond)) for step, cond in access.steps),
         trips=tuple(x for x in access.trips if x is not match.trip),
     )
-    return joined, [match.place if x is match.program else x for x in programs]
+    return joined, [match.number if x is match.program else x for x in programs]
 
 
 def find_walk(solver: Solver, *what: Poly | Cond) -> Walk | None:
@@ -333,7 +333,7 @@ def find_walk(solver: Solver, *what: Poly | Cond) -> Walk | None:
             own = {match.program, trip}
             others = (solver.known[x] for x in free if x not in own and x in solver.known)
             if own.isdisjoint(walk(*map(match.swap, what), *others)):
-                solver.known[match.place] = lt(term(match.place), match.end)
+                solver.known[match.number] = lt(term(match.number), match.end)
                 return match
     return None
 

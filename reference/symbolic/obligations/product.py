@@ -218,7 +218,7 @@ class WantedProduct:
     small: tuple[Atom, ...]
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         return f"c = {' '.join(self.shapes)}"
 
     @property
@@ -262,7 +262,7 @@ class _Stored:
     """A store of the result, with the index that it stores to."""
 
     solver: Solver
-    wanted: WantedProduct
+    product: WantedProduct
     access: Access
     adds: bool
     at: tuple[Poly, ...]
@@ -270,7 +270,7 @@ class _Stored:
     here: Cond
 
     def ask(self, what: str, share: Access, goal: Cond, *given: Cond) -> Verdict:
-        text, small = f"{self.wanted.words}: {what}", self.wanted.small
+        text, small = f"{self.product.text}: {what}", self.product.small
         return ask(self.solver, text, share.where, goal, (self.here, *given), small)
 
     def drop(self, axis: int | None) -> None:
@@ -309,13 +309,13 @@ def judge_product(
         yield _judge_all(stored, shares)
     except (NoProduct, NotAffine, NotInvertible) as error:
         reason = str(error) or "an index that is no sum of digits"
-        yield Verdict(OPEN, product.words, store.where, reason)
+        yield Verdict(OPEN, product.text, store.where, reason)
 
 
 def judge_zeros(solver: Solver, product: WantedProduct) -> Verdict:
     """c = a b where the result is 0: the product has no elements, or K is 0."""
     empty = some(eq(n, 0) for n in (*product.shape, product.depth))
-    return ask(solver, f"{product.words}: nothing but 0", None, empty, (), product.small)
+    return ask(solver, f"{product.text}: nothing but 0", None, empty, (), product.small)
 
 
 def _find_stored(
@@ -333,7 +333,7 @@ def _find_stored(
 def _judge_share(stored: _Stored, contraction: Contraction) -> Generator[Verdict, None, _Share]:
     """Judge whether a contraction is of the stored row and column and one k; return its share."""
     a, b = contraction.a, contraction.b
-    roles = tuple(stored.wanted.shapes)
+    roles = tuple(stored.product.shapes)
     if (a.name, b.name) == (roles[1], roles[0]):
         a, b = b, a
     if (a.name, b.name) != roles:
@@ -346,7 +346,7 @@ def _judge_share(stored: _Stored, contraction: Contraction) -> Generator[Verdict
     pairs += [pair for other in (batch_a, batch_b) for pair in zip(other, batch, strict=True)]
     for x, y in pairs:
         yield stored.ask("same index", a.load, eq(x, y), both)
-    for goal in (le(0, k_a), lt(k_a, stored.wanted.depth)):
+    for goal in (le(0, k_a), lt(k_a, stored.product.depth)):
         yield stored.ask("k within K", a.load, goal, both)
     return _Share(
         a.load, _settle(stored, k_a, contraction.over.atoms, both), both, contraction.over
@@ -391,7 +391,7 @@ def _list_adding(stored: _Stored, shares: Sequence[_Share]) -> list[Atom]:
 
 def _judge_once(stored: _Stored, first: _Share, second: _Share) -> Verdict:
     """No two lanes, trips or programs add the same k to one element."""
-    solver, text = stored.solver, f"{stored.wanted.words}: each k once"
+    solver, text = stored.solver, f"{stored.product.text}: each k once"
     swaps = copy_free(solver, _list_adding(stored, (first, second)))
     equations = [(first.k, substitute(second.k, swaps))]
     equations += [(x, substitute(x, swaps)) for x in stored.at]
@@ -405,7 +405,7 @@ def _judge_once(stored: _Stored, first: _Share, second: _Share) -> Verdict:
 
 def _judge_all(stored: _Stored, shares: Sequence[_Share]) -> Verdict:
     """Every k in [0, K) is added."""
-    solver, product = stored.solver, stored.wanted
+    solver, product = stored.solver, stored.product
     (target,), within = new_element(solver, (product.depth,), [(share.k,) for share in shares])
     given = [within]
     goals: list[Cond] = []
@@ -424,7 +424,7 @@ def _judge_all(stored: _Stored, shares: Sequence[_Share]) -> Verdict:
         except NotInvertible:
             continue
         goals.append(reach(solver, inverse, equations, inner))
-    text = f"{product.words}: every k"
+    text = f"{product.text}: every k"
     if goals and solver.follows(some(goals), *given) == YES:
         return Verdict(PROVED, text, shares[0].a.where)
     return Verdict(OPEN, text, shares[0].a.where, "z3 came to no end")

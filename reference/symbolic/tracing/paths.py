@@ -185,7 +185,7 @@ def _run(
         failed = sizes.failure or _explain(error)
     values = {str(atom): value for atom, value in sizes.hints.items()}
     failed = sizes.failure or failed
-    parts = (sizes.taken, watch.launches, watch.operations, results, values)
+    parts = (sizes.decisions, watch.launches, watch.operations, results, values)
     return Path(*parts, failed, watch.variants)
 
 

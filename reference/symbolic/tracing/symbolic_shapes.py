@@ -381,13 +381,13 @@ class Decisions(ShapeEnv):
             duck_shape=False,
         )
         self.hints, self.deadline = dict(hints), deadline
-        self.taken: list[Guard] = []
+        self.decisions: list[Guard] = []
         self.known = Known(domain)
         self.failure: NotKnown | None = None
         # true while torch allocates memory and asks only for its size in bytes
         self.sizing = False
         self._terms: dict[str, Poly] = {}
-        self._made: dict[Atom, Any] = {}
+        self._symints: dict[Atom, Any] = {}
         self._read: dict[tuple[Any, Any], Any] = {}
 
     def _get_user_frame(self) -> None:
@@ -401,7 +401,7 @@ class Decisions(ShapeEnv):
 
     def symbol(self, atom: Atom, hint: int | None = None) -> Any:
         """Return torch's integer for a symbol."""
-        if atom not in self._made:
+        if atom not in self._symints:
             value = self.hints.setdefault(atom, 1 if hint is None else hint)
             source = _Named("_".join(map(str, atom.args)))
             # positive=None: torch must not assume what it would otherwise ask
@@ -413,8 +413,8 @@ class Decisions(ShapeEnv):
                 do_not_specialize_zero_one=True,
             )
             self._terms[str(created)] = term(atom)
-            self._made[atom] = self.create_symintnode(created, hint=value, source=source)
-        return self._made[atom]
+            self._symints[atom] = self.create_symintnode(created, hint=value, source=source)
+        return self._symints[atom]
 
     def integer(self, what: Poly) -> Any:
         """Return torch's integer for a term, computed from its symbols."""
@@ -481,9 +481,9 @@ class Decisions(ShapeEnv):
             raise self.fail("out of time", late=True)
         answer = bool(evaluate(cond, self.hints))
         guard = cond if answer else ~cond
-        self.taken.append((guard, here()))
+        self.decisions.append((guard, here()))
         self.known.learn(guard)
-        if len(self.taken) > _MOST_GUARDS:
+        if len(self.decisions) > _MOST_GUARDS:
             raise self.fail(f"more than {_MOST_GUARDS} decisions on one path")
         return answer
 

@@ -121,7 +121,7 @@ class HostDescriptor:
 class SizedFloat:
     """A float that depends on the sizes, such as 1 / K; `words` are its formula."""
 
-    words: str
+    text: str
 
 
 @dataclass(slots=True)

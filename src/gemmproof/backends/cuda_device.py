@@ -41,7 +41,7 @@ class Placed:
     poison: int
 
 
-def place(operand: AllocatedOperand, dtype: str, device: torch.device) -> Placed:
+def allocate(operand: AllocatedOperand, dtype: str, device: torch.device) -> Placed:
     """Copy the operand to `device`. Raises torch.OutOfMemoryError if it does not fit."""
     poison = POISON_INT if FORMATS[dtype].kind == "int" else POISON_FLOAT
     storage = torch.full((operand.parent.nbytes,), poison, dtype=torch.uint8, device=device)
@@ -99,13 +99,13 @@ class Launches:
         self._allocated: dict[str, Placed] = {}
         self._failed = False
 
-    def place(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
+    def allocate(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
         """Copy the operand to the device's memory, between the same guards."""
         nbytes = operand.parent.nbytes
         try:
-            if nbytes > self.device.room():
+            if nbytes > self.device.free_bytes():
                 raise torch.OutOfMemoryError
-            allocated: Placed = self.device.place(operand, operand.dtype)
+            allocated: Placed = self.device.allocate(operand, operand.dtype)
         except torch.OutOfMemoryError:
             raise CaseNotRunnable(f"an operand of {nbytes / 2**30:.1f} GiB") from None
         self._allocated[operand.role.name] = allocated
@@ -183,14 +183,14 @@ class Gpu:
             "cuda": torch.version.cuda or "",
         }
 
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         """Return the bytes that operands may take."""
         torch.cuda.empty_cache()
         return int(0.8 * torch.cuda.mem_get_info()[0])
 
-    def place(self, operand: AllocatedOperand, dtype: str) -> Placed:
+    def allocate(self, operand: AllocatedOperand, dtype: str) -> Placed:
         """Copy the operand to the device. Raises torch.OutOfMemoryError."""
-        return place(operand, dtype, torch.device("cuda"))
+        return allocate(operand, dtype, torch.device("cuda"))
 
     def fill_uninitialised(self, byte: int) -> None:
         """Fill all memory that the allocator holds free, so that torch.empty returns it."""

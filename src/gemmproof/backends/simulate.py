@@ -36,7 +36,7 @@ class Simulator:
         self.seconds = seconds
         self._run = runner
 
-    def place(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
+    def allocate(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
         """Return the operand's own tensor."""
         return operand.tensor
 
@@ -71,7 +71,7 @@ class Simulator:
             config=case.config,
             fill=self.fills[number],
             operands=dict(tensors),
-            words=dict(words_of(observation)),
+            labels=dict(words_of(observation)),
             axes={name: axes_of(observation, name) for name in observation.kernel.tensors},
             written=[name for name, x in observation.operands.items() if x.use == WRITTEN],
             results=results,

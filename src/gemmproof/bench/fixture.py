@@ -253,7 +253,7 @@ def _time_on_gpu(
         peer = make_target_peer(_get_name(against), against, kernel)
     (dtype,), title = kernel.contract.formats, kernel.name
     callees, out = [make_callee(title, kernel.launch, kernel)], kernel.contract.out
-    plan = Plan(callees, peer, problems, [dtype], out, **settings, stated=kernel)
+    plan = Plan(callees, peer, problems, [dtype], out, **settings, declared=kernel)
     ceilings, rows = run_plan(device, plan, lambda event: None)
     if errors := [row.wrong for row in rows if row.wrong]:
         raise TargetError(errors[0])

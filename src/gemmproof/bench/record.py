@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 BENCH_SCHEMA = 1
+SOURCE = "source of "  # a fact of a benchmark: hashes of the parts that a kernel can reach
 FASTER, SLOWER, NOISE = "faster", "slower", "within noise"
 CONTROL, WRONG, RIGHT = "control", "wrong", "right"  # RIGHT: verified, and not timed
 GRAPH, EAGER = "CUDA graph", "eager calls"

@@ -110,12 +110,12 @@ class BenchScene:
     beat: Callable[[], None]
 
     @property
-    def place(self) -> str:
+    def label(self) -> str:
         """The problem and the format as messages name them."""
         return f"{self.problem} {self.fmt.name}"
 
     @property
-    def stated(self) -> Stated:
+    def declared(self) -> Stated:
         """The operands of this problem."""
         return Stated(self.kernel, self.problem, self.fmt)
 
@@ -164,7 +164,7 @@ def make_row(
         sets=len(scene.sets),
         set_bytes=scene.set_bytes,
         l2_bytes=scene.device.l2_bytes,
-        operands=scene.stated.describe(),
+        operands=scene.declared.describe(),
         **times,
         **more,
     )
@@ -195,7 +195,7 @@ class Plan:
     rounds: int = ROUNDS
     settle: float = SETTLE
     timed: bool = True
-    stated: KernelUnderTest = PLAIN
+    declared: KernelUnderTest = PLAIN
     columns: bool = False
 
 
@@ -210,7 +210,7 @@ def run_plan(device: Any, plan: Plan, emit: Emit) -> tuple[list[Ceiling], list[T
         emit({"event": "launched"})
 
     try:
-        require_simple(plan.stated)
+        require_simple(plan.declared)
     except ValueError as error:
         raise TargetError(str(error)) from None
     ceilings: list[Ceiling] = []
@@ -262,7 +262,7 @@ def _measure(
 ) -> list[TimedRow]:
     """Return the rows of one problem: the control first, then each kernel."""
     configs: dict[str, tuple[str, ...]] = {}
-    declared = Stated(plan.stated, problem, fmt, plan.columns)
+    declared = Stated(plan.declared, problem, fmt, plan.columns)
     label = f"{problem} {fmt.name}"
     try:
         out = _find_out(device, plan, declared, configs, beat)
@@ -274,7 +274,7 @@ def _measure(
         own = prepare(peer, sets[0], label)
         peer_out, peer.takes_out = probe(peer, own, problem, fmt, device)
         # a formula's peer may round, or not, what it computes differently
-        if peer_out is not out and plan.stated.spec is None:
+        if peer_out is not out and plan.declared.spec is None:
             raise TargetError(
                 f"{peer.name} at {label}: got a result in {peer_out.name}, expected {out.name},"
                 f" the format of {plan.kernels[0].name}"
@@ -286,7 +286,7 @@ def _measure(
         sets += [_make_set(declared, seed, device) for seed in range(1, count)]
         moved = sets[0].count_bytes() + result
         scene = BenchScene(
-            device, plan.stated, problem, fmt, out, peer_out, sets, moved, ceiling, beat
+            device, plan.declared, problem, fmt, out, peer_out, sets, moved, ceiling, beat
         )
         return _compare(scene, plan, peer, configs)
     except torch.OutOfMemoryError as error:
@@ -315,8 +315,8 @@ def _find_out(
     """Return the result format of all kernels; each is tuned on the way. Raises TargetError."""
     problem, fmt = declared.problem, declared.fmt
     buffers = _make_set(declared, 0, device)
-    for name in plan.stated.written:
-        sides = plan.stated.tensors[name].sides(declared.sizes)
+    for name in plan.declared.written:
+        sides = plan.declared.tensors[name].sides(declared.sizes)
         if sides != problem.shapes[2]:
             raise TargetError(
                 f"operand {name} at {problem}: got {sides}, expected {problem.shapes[2]}"
@@ -347,13 +347,13 @@ def _compare(
     shape = scene.problem.shapes[2]
     scene.beat()
     samples = _sample(scene)
-    theirs = make_leg(peer, sets, shape, scene.peer_out, scene.place, device)
+    theirs = make_leg(peer, sets, shape, scene.peer_out, scene.label, device)
     again = replace(peer, name=f"{peer.name} again", prepare=None)
-    control = make_leg(again, theirs.sets, shape, scene.peer_out, scene.place, device)
+    control = make_leg(again, theirs.sets, shape, scene.peer_out, scene.label, device)
     legs = [theirs, control]
     for kernel in plan.kernels:
         scene.beat()
-        legs.append(make_leg(kernel, sets, shape, scene.out, scene.place, device))
+        legs.append(make_leg(kernel, sets, shape, scene.out, scene.label, device))
     ours = legs[2:]
     # one way for both sides, or launches would be counted on one side only
     hows = [EAGER if EAGER in (leg.how, theirs.how) else leg.how for leg in legs]
@@ -391,7 +391,7 @@ def _sample(scene: BenchScene) -> list[Sample]:
         return []
     record = find_record(scene.device.capability)
     target = record.name if record is not None and record.cores else None
-    return sample(scene.stated, scene.sets, target, scene.beat)
+    return sample(scene.declared, scene.sets, target, scene.beat)
 
 
 def _verify(
@@ -403,12 +403,12 @@ def _verify(
     """
     scene.beat()
     if not samples:
-        return verify(legs, scene.sets, scene.stated, scene.out), ""
+        return verify(legs, scene.sets, scene.declared, scene.out), ""
     wrong, beyond = [], []
     for leg, how in legs:
         scene.beat()
-        wrong.append(find_left_out(leg, how, scene.place))
-        beyond.append(wrong[-1] or find_beyond(leg, how, samples, scene.place))
+        wrong.append(find_left_out(leg, how, scene.label))
+        beyond.append(wrong[-1] or find_beyond(leg, how, samples, scene.label))
     return [*wrong[:2], *beyond[2:]], beyond[0]
 
 

@@ -8,14 +8,13 @@ from typing import Any
 
 from gemmproof.bench.clocks import CudaDevice
 from gemmproof.bench.problems import Problem
-from gemmproof.bench.record import BenchReport, TimedRow
+from gemmproof.bench.record import SOURCE, BenchReport, TimedRow
 from gemmproof.bench.run import Plan, run_plan
 from gemmproof.bench.timed_calls import make_callee, make_target_peer
 from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import versions
 from gemmproof.signoff.source import describe
-from gemmproof.signoff.verdict import SOURCE
 from gemmproof.target import Calling, Target, TargetError, load
 from gemmproof.worker.protocol import Listener, Request
 
@@ -58,7 +57,7 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
         requested["out"],
         requested["rounds"],
         requested["settle"],
-        stated=kernel,
+        declared=kernel,
         columns=requested["columns"],
     )
 

@@ -151,7 +151,7 @@ class Leg:
     sources: Sequence[Buffers]
     sets: Sequence[Buffers]
     outs: list[torch.Tensor]
-    made: list[torch.Tensor] = field(default_factory=list)
+    eager_results: list[torch.Tensor] = field(default_factory=list)
     captured: list[torch.Tensor] = field(default_factory=list)
     graph: Run | None = None
     why: str = ""
@@ -159,9 +159,9 @@ class Leg:
     def eager(self) -> None:
         """Call it once on every set."""
         outs: list[Any] = [*self.outs] or [None] * len(self.sets)
-        self.made = []  # their memory is free for the new ones
+        self.eager_results = []  # their memory is free for the new ones
         for buffers, out in zip(self.sets, outs, strict=True):
-            self.made.append(self.callee(buffers, out))
+            self.eager_results.append(self.callee(buffers, out))
 
     def refresh(self) -> None:
         """Prepare the operands again, in the same memory: the sources hold other data."""
@@ -178,7 +178,7 @@ class Leg:
 
     def results(self, how: str) -> list[torch.Tensor]:
         """Return the results of a run, one for each set."""
-        return self.captured if how == GRAPH and self.graph is not None else self.made
+        return self.captured if how == GRAPH and self.graph is not None else self.eager_results
 
     def run(self, how: str) -> Run:
         """Return the run that is timed."""
@@ -212,7 +212,7 @@ def make_leg(
     call_theirs(callee.name, f"calling {callee.name} at {label}", lambda: device.warm(leg.eager))
     try:
         leg.graph = device.capture(leg.eager)
-        leg.captured, leg.made = leg.made, []
+        leg.captured, leg.eager_results = leg.eager_results, []
     except torch.OutOfMemoryError:
         raise
     except Exception as error:

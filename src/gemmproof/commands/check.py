@@ -252,7 +252,7 @@ def reproduce_line(options: argparse.Namespace, case: Case) -> str:
     for name in ("where", "layouts", "accumulator", "out_dtype"):
         if getattr(options, name) not in (None, "contiguous", "fp32"):
             argv += [f"--{name.replace('_', '-')}", getattr(options, name)]
-    argv += calling_of(options, "kernel").words()
+    argv += calling_of(options, "kernel").to_argv()
     for flag in ("huge", "batched", "any_order", "batch_invariant", "tensor_cores"):
         argv += [f"--{flag.replace('_', '-')}"] * getattr(options, flag)
     if options.spills is not None:

@@ -80,8 +80,8 @@ def _widen(contract: Contract, held: set[str]) -> Contract:
     """Return the contract with every step added that held."""
     for step in list_beyond(contract, TILE):
         if step.name in held:
-            formats = dict.fromkeys((*contract.formats, *step.words.get("formats", ())))
-            contract = replace(contract, **{**step.words, "formats": tuple(formats)})
+            formats = dict.fromkeys((*contract.formats, *step.changes.get("formats", ())))
+            contract = replace(contract, **{**step.changes, "formats": tuple(formats)})
     return contract
 
 
@@ -96,7 +96,7 @@ def _find_broken(
     """
     broken: dict[str, Limit] = {}
     steps = [step for step in list_beyond(contract, TILE) if step.name in held]
-    steps.sort(key=lambda step: ("layouts" not in step.words, "formats" not in step.words))
+    steps.sort(key=lambda step: ("layouts" not in step.changes, "formats" not in step.changes))
     for dtype, report in reports.items():
         causes: dict[str, Limit] = {}
         for finding in report.findings:

@@ -61,13 +61,13 @@ def _folder(name: str) -> Path:
 
 def _require_plain(target: Target, folder: Path) -> None:
     """Raise TargetError for a name that cannot be imported, or a file to be overwritten."""
-    parts = target.function.split(".") + ([] if target.is_file else target.place.split("."))
+    parts = target.function.split(".") + ([] if target.is_file else target.path.split("."))
     for part in filter(keyword.iskeyword, parts):
         raise TargetError(f"target: got {part!r}, a word of Python's, expected a name")
     for name in (CONFTEST, TESTS):
-        if target.is_file and Path(target.place).resolve() == (folder / name).resolve():
+        if target.is_file and Path(target.path).resolve() == (folder / name).resolve():
             raise TargetError(
-                f"target: got {target.place!r}, which init writes itself, expected the kernel"
+                f"target: got {target.path!r}, which init writes itself, expected the kernel"
                 " in another file, or another --directory"
             )
 
@@ -122,7 +122,7 @@ def conftest_text(target: Target, contract: Contract, folder: Path, calling: Cal
     root, module = find_import(target)
     first, _, rest = target.function.partition(".")
     if module is None:
-        path = _relative(Path(target.place).resolve(), folder)
+        path = _relative(Path(target.path).resolve(), folder)
         imports = [
             "    from gemmproof.target import load_file",
             "",
@@ -203,14 +203,14 @@ def write_contract(contract: Contract) -> str:
 def find_import(target: Target) -> tuple[Path | None, str | None]:
     """Return the folder to import from (None: installed), and the module (None: load by path)."""
     if target.is_file:
-        root, module = package_of(Path(target.place).resolve())
+        root, module = package_of(Path(target.path).resolve())
         plain = all(p.isidentifier() and not keyword.iskeyword(p) for p in module.split("."))
-        if plain and not is_taken(module, Path(target.place).resolve()):
+        if plain and not is_taken(module, Path(target.path).resolve()):
             return root, module
         return None, None
-    here = Path.cwd().joinpath(*target.place.split("."))
+    here = Path.cwd().joinpath(*target.path.split("."))
     local = here.is_dir() or any(here.parent.glob(f"{here.name}.*"))
-    return (Path.cwd() if local else None), target.place
+    return (Path.cwd() if local else None), target.path
 
 
 def is_taken(module: str, path: Path) -> bool:

@@ -38,7 +38,7 @@ class _TestRequest:
 
     request: Request
     calling: Calling
-    place: Place
+    import_path: Place
     files: tuple[str, ...]  # that no test may overwrite
 
 
@@ -62,9 +62,9 @@ def run(options: argparse.Namespace) -> int:
         return _without_answer(options, worker, request.name)
     bug = Bug.from_dict(worker.events["reproduced"]["bug"])
     line = _write_replay(options, bug.case)
-    draft = write_test(bug, asked.place, asked.calling, line, [])
+    draft = write_test(bug, asked.import_path, asked.calling, line, [])
     remarks = describe_gpu(bug, _try_test(options, draft, str(_place_of(name))))
-    text = write_test(bug, asked.place, asked.calling, line, remarks)
+    text = write_test(bug, asked.import_path, asked.calling, line, remarks)
 
     def write(path: Path) -> None:
         path.write_text(text, encoding="utf-8")
@@ -81,7 +81,7 @@ def _ask(options: argparse.Namespace) -> _TestRequest:
     """Return the request for TARGET. Raises TargetError or ValueError, in one line."""
     target = parse(options.target)
     request = replace(request_of(options), limits=False)
-    files = (target.place,) if target.is_file else ()
+    files = (target.path,) if target.is_file else ()
     calling = calling_of(options, target.name)
     return _TestRequest(request, calling, _find_place(target, options.output), files)
 
@@ -179,7 +179,7 @@ def _describe_claims(options: argparse.Namespace, findings: list[Finding], gpus:
         return ""
     first, names = findings[0], list(dict.fromkeys(f.property for f in findings))
     named = [options.target] if options.target else label_registered(options, options.kernel)
-    argv = ["gemmproof", "lowering", *named, *calling_of(options, "kernel").words()]
+    argv = ["gemmproof", "lowering", *named, *calling_of(options, "kernel").to_argv()]
     mentioned = [gpu for gpu in gpus if re.search(rf"\b{gpu}\b", first.message)]
     argv += [argument for gpu in mentioned or gpus for argument in ("--target", gpu)]
     argv += ["--config", "all"] * bool(first.case.config)
@@ -223,7 +223,7 @@ def _find_place(target: Target, output: str) -> Place:
     root, module = find_import(target)
     folder = _place_of(output).parent
     if module is None:
-        path = os.path.relpath(Path(target.place).resolve(), folder)
+        path = os.path.relpath(Path(target.path).resolve(), folder)
         return Place(path, None, target.function)
     kernels = None if root is None else os.path.relpath(root.resolve(), folder)
     return Place(kernels, module, target.function)

@@ -147,7 +147,7 @@ def check(
     seconds: float = SECONDS,
     memory: int | None = None,
     premise: bool = False,
-    room: str | None = None,
+    workdir: str | None = None,
     proof: bool = False,
     proof_seconds: float = PROOF_SECONDS,
     _run: Runner | None = None,
@@ -168,7 +168,7 @@ def check(
     """
     require_arguments(kernel, max_examples, seed, case)
     tell: Listener = listener or (lambda event: None)
-    premises = open_premises(premise, target, launch, seconds, memory, tell, room)
+    premises = open_premises(premise, target, launch, seconds, memory, tell, workdir)
     backend = Simulator(target, seconds=seconds, **({} if _run is None else {"runner": _run}))
 
     def alone() -> Report:

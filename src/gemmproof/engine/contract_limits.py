@@ -43,7 +43,7 @@ def find_limits(kernel: KernelUnderTest, tile: Tile, judge: Judge) -> Iterator[L
     """
     until, limited = counted_seconds() + LIMIT_SECONDS, set()
     for step in (*list_keywords(kernel, tile), *list_beyond(kernel.contract, tile)):
-        if "any strides" in limited and step.words.get("layouts") == ANY:
+        if "any strides" in limited and step.changes.get("layouts") == ANY:
             continue
         if counted_seconds() > until:
             yield LimitFound(step, Limit(step.name, step.option, "not tried", "no time was left"))
@@ -98,7 +98,7 @@ def _sharpen(kernel: KernelUnderTest, target: str | None, stop: LimitFound, judg
     def fails(case: Case) -> bool | None:
         return _fails(judge(wider, case, step))
 
-    axis = next((axis for axis in step.words if axis in ("M", "N", "K", "batch")), None)
+    axis = next((axis for axis in step.changes if axis in ("M", "N", "K", "batch")), None)
     proof = ""
     if stop.finding.property == memory_use.FIT:
         proof = _format_wraps(wider, target, fails)

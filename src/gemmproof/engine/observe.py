@@ -308,7 +308,7 @@ class Backend(Protocol):
     target: str | None
     fills: tuple[str, ...]
 
-    def place(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
+    def allocate(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
         """Return the tensor that the wrapper is given for an operand."""
 
     def call(
@@ -326,7 +326,7 @@ def observe(
     backend: Backend,
     *,
     traced: bool = False,
-    made: Mapping[str, AllocatedOperand] | None = None,
+    allocated: Mapping[str, AllocatedOperand] | None = None,
 ) -> Observation:
     """Call a kernel `case.calls` times over different uninitialised memory.
 
@@ -335,11 +335,13 @@ def observe(
     Never raises for the kernel.
     """
     unused_operands = find_unread(kernel, case)
-    made = operands(case, kernel, unused_operands) if made is None else made
-    observation = Observation(kernel, case, backend.target, made, unused_operands, backend.name)
+    allocated = operands(case, kernel, unused_operands) if allocated is None else allocated
+    observation = Observation(
+        kernel, case, backend.target, allocated, unused_operands, backend.name
+    )
     observation.trace = [] if traced else None
     exact_values.list_shapes(observation)  # a formula that fails is no fault of the kernel
-    tensors = {name: backend.place(operand, case) for name, operand in made.items()}
+    tensors = {name: backend.allocate(operand, case) for name, operand in allocated.items()}
     for number in range(case.calls):
         if number:
             _renew(observation, tensors)
@@ -348,7 +350,7 @@ def observe(
             observation.raised = raised
             break
         observation.calls += (call,)
-    changes = (backend.find_changes(operand) for operand in made.values())
+    changes = (backend.find_changes(operand) for operand in allocated.values())
     observation.touched = tuple(change for group in changes for change in group)
     return observation
 

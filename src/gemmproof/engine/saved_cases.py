@@ -123,8 +123,8 @@ def find_store(kept: str | bool | None, request: Request) -> Store | None:
     elif request.target is not None:
         about |= {"target": request.target, "calling": request.calling}
         if request.target["is_file"]:
-            path = os.path.relpath(os.path.realpath(request.target["place"]), project)
-            about["target"] = {**request.target, "place": path}
+            path = os.path.relpath(os.path.realpath(request.target["path"]), project)
+            about["target"] = {**request.target, "path": path}
     code = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
     stem = f"{re.sub(r'[^A-Za-z0-9_]', '_', request.name)[:60]}-{code[:12]}"
     folder = project / FOLDER if kept is None else Path(str(kept))

@@ -49,7 +49,7 @@ def judge_compiled(
     At most `most` launches of a format and a GPU are compiled, or a few more (claims/plan.py).
     """
     if list_promised(kernel.contract):
-        from gemmproof.lowering.guarantee_check import compile_claims  # few need it
+        from gemmproof.lowering.guarantee_outcome import compile_claims  # few need it
 
         report = compile_claims(report, kernel, target, case, most)
     return replace(report, seconds=time.perf_counter() - began)
@@ -122,7 +122,7 @@ def open_premises(
         expected = f"one of {' '.join(TARGETS)}"
         raise ValueError(f"premise: got target {target}, expected {expected}, which are predicted")
     check = AssumptionCheck(tell, seconds, every=asked)
-    check.memory, check.room = memory or check.memory, workdir
+    check.memory, check.workdir = memory or check.memory, workdir
     return check
 
 

@@ -105,7 +105,7 @@ def _access(access: AccessMap, scope: str) -> Iterable[Line]:
             if need.status == MISSING:
                 status += f", fails at {access.case}" if access.case else ""
             style = STYLES["fail"] if need.status == MISSING else ""
-            yield clean(f"{head:{column}}needs {need.words}: {status}"), style
+            yield clean(f"{head:{column}}needs {need.text}: {status}"), style
             first = False
         if first:
             yield clean(text), ""
@@ -125,7 +125,7 @@ def _fix(access: AccessMap, scope: str) -> Iterable[Line]:
     verb = "missing" if access.status == MISSING else "it would take"
     if not fix.condition:
         note = "; with it every lane is within it" if fix.proved else ""
-        yield clean(f"      {verb}: {fix.words}{note}"), ""
+        yield clean(f"      {verb}: {fix.text}{note}"), ""
         return
     head = "give it the mask:" if access.mask == "always" else "add to the mask: &"
     yield clean(f"      {head} {fix.condition}"), STYLES["pass"]

@@ -35,7 +35,7 @@ _BUFFERS = re.compile(r"ttg\.memdesc_index %[^:]*: !ttg\.memdesc<(\d+)x((?:\d+x)
 class IrDot:
     """A dot: (M, N, K), formats and layouts of a, b and c in the IR's terms, and its place."""
 
-    place: Place
+    location: Place
     tile: tuple[int, ...]
     formats: tuple[str, str, str]
     layouts: tuple[str, str, str]
@@ -177,7 +177,7 @@ _COUNT = re.compile(r"^\s+(?:- )?\.(\w+):\s+(\d+)\s*$", re.MULTILINE)
 class AmdInstruction:
     """A matrix instruction or a fused multiply-add: as `record.DotInstruction`, at its place."""
 
-    place: Place
+    location: Place
     name: str
     unit: str
     shape: tuple[int, int, int] | None = None

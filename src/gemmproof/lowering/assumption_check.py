@@ -30,8 +30,7 @@ from gemmproof.reference.provenance import format_error
 from gemmproof.reference.simulation import CompileError, Launch, PredictedDot
 from gemmproof.report.record import ModelCheck
 from gemmproof.target import display_path
-from gemmproof.worker.processes import die_with_parent, group_of, memory_of_group
-from gemmproof.worker.supervisor import Clock
+from gemmproof.worker.processes import Clock, die_with_parent, group_of, memory_of_group
 
 # -- separate process ----------------------------------------------------------------------------
 TICK = 0.01  # seconds between two polls of a child
@@ -56,7 +55,7 @@ class ForkedCompiler:
     `began` is called with the number of each before it is compiled, `advanced` from time to time.
     """
 
-    room: Path
+    workdir: Path
     seconds: float
     memory: int
     began: Callable[[int], None]
@@ -71,7 +70,7 @@ class ForkedCompiler:
             answers, end = self._run_child(rest, first)
             results += answers
             if len(answers) < len(rest):
-                output = find_last_words(self.room, rest[len(answers)].gpu)
+                output = find_last_words(self.workdir, rest[len(answers)].gpu)
                 reason = f"{end or 'a process that ended'}{output and f' ({output})'}"
                 results.append(NotCompiled(reason))
         return results
@@ -80,7 +79,7 @@ class ForkedCompiler:
         self, launches: Sequence[CapturedLaunch], first: int
     ) -> tuple[list[list[CompiledDot] | NotCompiled], str]:
         """Return the answers of a child, and how it ended; "" for a normal exit."""
-        answers = self.room / "answers.jsonl"
+        answers = self.workdir / "answers.jsonl"
         answers.write_text("")
         child = os.fork()
         if child == 0:
@@ -89,7 +88,7 @@ class ForkedCompiler:
                     os.setpgid(0, 0)
                 die_with_parent()
                 for launch in launches:
-                    answer = json.dumps(_answer(launch, self.room, self.compiler))
+                    answer = json.dumps(_answer(launch, self.workdir, self.compiler))
                     with answers.open("a") as file:
                         file.write(f"{answer}\n")
             finally:
@@ -172,7 +171,7 @@ class AssumptionCheck:
     memory: int = 4 << 30
     every: bool = False
     compiler: Compiler = compile_dots
-    room: str | None = None
+    workdir: str | None = None
     spent: float = 0.0
     _launches: dict[Key, CapturedLaunch] = field(default_factory=dict)
     _dots: dict[Key, set[PredictedDot]] = field(default_factory=dict)
@@ -211,7 +210,7 @@ class AssumptionCheck:
             return
         began = time.perf_counter()
         with tempfile.TemporaryDirectory(
-            prefix="gemmproof-", dir=self.room, ignore_cleanup_errors=True
+            prefix="gemmproof-", dir=self.workdir, ignore_cleanup_errors=True
         ) as workdir:
 
             def begin(number: int) -> None:

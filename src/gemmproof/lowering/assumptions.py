@@ -194,7 +194,7 @@ def join_lines(
     """
     lines: dict[str, list[assembly.IrDot]] = {}
     for dot in source_dots:
-        lines.setdefault(show(dot.place), []).append(dot)
+        lines.setdefault(show(dot.location), []).append(dot)
     by_line: dict[str, list[DotLowering]] = {line: [] for line in lines}
     unassigned: list[DotLowering] = []
     for lowering in lowered:

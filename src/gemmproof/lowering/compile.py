@@ -302,5 +302,5 @@ def _find_source(folder: Path, line: int, kernel: str) -> Where | None:
     above = "\n".join(text.splitlines()[:line])
     files = "\n".join(x for x in text.splitlines() if x.lstrip().startswith(".file"))
     statements = read_ptx(f"{above};\n{files}").statements
-    file, number, _ = statements[-1].place if statements else UNKNOWN_PLACE
+    file, number, _ = statements[-1].location if statements else UNKNOWN_PLACE
     return Where(file, number, kernel) if file else None

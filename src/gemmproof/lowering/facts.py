@@ -89,14 +89,14 @@ def _join_dots(
 ) -> tuple[DotLowering, ...]:
     """Join the dots of the source by place, once each, and instructions that belong to none."""
     compiled_at = _find_moved(source_dots, optimised)
-    locations = dict.fromkeys([x.place for x in (*source_dots, *optimised)] + list(cores))
+    locations = dict.fromkeys([x.location for x in (*source_dots, *optimised)] + list(cores))
     lowerings = []
     for location in locations:
         if location in compiled_at.values():
             continue
-        first = next((x for x in (*source_dots, *optimised) if x.place == location), None)
+        first = next((x for x in (*source_dots, *optimised) if x.location == location), None)
         compiled = compiled_at.get(location, location)
-        ir_dot = next((x for x in optimised if x.place == compiled), None)
+        ir_dot = next((x for x in optimised if x.location == compiled), None)
         instructions = cores.get(compiled) or fused.get(compiled, ())
         if not instructions:
             instructions = (DotInstruction("", UNKNOWN, 0),)
@@ -120,11 +120,16 @@ def _find_moved(source_dots: list[ir.IrDot], optimised: list[ir.IrDot]) -> dict[
     The dots that bf16x3 and bf16x6 make of a dot are at the place where its operand a was computed.
     They belong to it if no other dot of that tile lost its place.
     """
-    kept_locations, source_locations = {x.place for x in optimised}, {x.place for x in source_dots}
-    lost = {x.place: x.tile for x in source_dots if x.place not in kept_locations}
+    kept_locations, source_locations = (
+        {x.location for x in optimised},
+        {x.location for x in source_dots},
+    )
+    lost = {x.location: x.tile for x in source_dots if x.location not in kept_locations}
     compiled_at = {}
     for location, tile in lost.items():
-        others = {x.place for x in optimised if x.place not in source_locations and x.tile == tile}
+        others = {
+            x.location for x in optimised if x.location not in source_locations and x.tile == tile
+        }
         if len(others) == 1 and list(lost.values()).count(tile) == 1:
             compiled_at[location] = others.pop()
     return compiled_at
@@ -144,7 +149,7 @@ def _group_ptx(
     dots: dict[Place, list[CoreInstruction]] = defaultdict(list)
     cores = list(list_core_instructions(program))
     for core in cores:
-        dots[core.statement.place].append(core)
+        dots[core.statement.location].append(core)
     counted = {}
     for location, instructions in dots.items():
         kinds: dict[tuple[Any, ...], list[CoreInstruction]] = defaultdict(list)
@@ -164,8 +169,10 @@ def _group_fused(statements: Iterable[PtxStatement]) -> dict[Place, tuple[DotIns
     """Group fused multiply-adds by place; an instruction on a pair of values counts twice."""
     counts: dict[Place, Counter[str]] = defaultdict(Counter)
     for statement in statements:
-        if statement.words[0] in _FUSED and statement.words[1:2] != ("wide",):
-            counts[statement.place][statement.opcode] += 2 if statement.opcode.endswith("x2") else 1
+        if statement.parts[0] in _FUSED and statement.parts[1:2] != ("wide",):
+            counts[statement.location][statement.opcode] += (
+                2 if statement.opcode.endswith("x2") else 1
+            )
     return {
         location: tuple(
             DotInstruction(name, FMA, count, accumulator=name.split(".")[-1].removesuffix("x2"))
@@ -185,14 +192,14 @@ def _find_lost(
 
     They belong to it if they are as many as a thread needs for the tile.
     """
-    if len(source_dots) != 1 or source_dots[0].place in fused or cores:
+    if len(source_dots) != 1 or source_dots[0].location in fused or cores:
         return {}
     needed = math.prod(source_dots[0].tile)
     floats = {fmt.ptx for fmt in FORMATS.values() if fmt.kind == "float"}
     for instructions in fused.values():
         same = tuple(x for x in instructions if x.accumulator in floats)
         if sum(x.count for x in same) * threads == needed:
-            return {source_dots[0].place: same}
+            return {source_dots[0].location: same}
     return {}
 
 
@@ -204,8 +211,8 @@ def _group_amd(
     from_zero: Counter[Any] = Counter()
     for x in assembly.products:
         key = (x.name, x.unit, x.shape, x.a, x.b, x.accumulator)
-        counts[x.unit == FMA].setdefault(x.place, Counter())[key] += 1
-        from_zero[x.place, key] += x.from_zero
+        counts[x.unit == FMA].setdefault(x.location, Counter())[key] += 1
+        from_zero[x.location, key] += x.from_zero
     return _count_amd(counts[False], from_zero), _count_amd(counts[True], from_zero)
 
 

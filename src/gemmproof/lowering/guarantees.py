@@ -420,7 +420,7 @@ class ReadLaunch:
     def __init__(
         self, contract: Contract, planned: PlannedLaunch, compiled: CompiledLaunch
     ) -> None:
-        self.contract, self.planned, self.made = contract, planned, compiled
+        self.contract, self.planned, self.compiled = contract, planned, compiled
         facts = tell(compiled)
         # Triton turns a sum of products into a dot at a line of its library: nobody asked for it
         self.dots: tuple[DotLowering, ...] = tuple(
@@ -450,7 +450,7 @@ class ReadLaunch:
             has_finding = True
             a, b, _ = x.formats
             got = f"a dot {_tile(x.tile)} of {a} x {b} without one, on a line with others"
-            yield self._find_no_core((display_path(x.place[0]), x.place[1]), got, "")
+            yield self._find_no_core((display_path(x.location[0]), x.location[1]), got, "")
         if unclear and not has_finding:
             raise unclear
 
@@ -477,11 +477,11 @@ class ReadLaunch:
 
     def _list_layouts(self, where: str) -> list[str]:
         """List the accumulator layouts of the dots on a line, in the optimised IR."""
-        return [x.layouts[2] for x in self.laid if _show(x.place) == where]
+        return [x.layouts[2] for x in self.laid if _show(x.location) == where]
 
     def _is_hidden(self, ir_dot: IrDot) -> bool:
         """Return whether a dot has no tensor core, although the others of its line have."""
-        line_dots = [dot for dot in self.dots if dot.where == _show(ir_dot.place)]
+        line_dots = [dot for dot in self.dots if dot.where == _show(ir_dot.location)]
         have_cores = all({x.unit for x in dot.instructions} - {FMA, UNKNOWN} for dot in line_dots)
         return bool(line_dots) and have_cores and ir_dot.layouts[2].startswith("blocked")
 
@@ -495,7 +495,7 @@ class ReadLaunch:
             spills = 0
         if spills <= most:
             return
-        if _CALLS.search(self.made.asm.get("ptx", "")):
+        if _CALLS.search(self.compiled.asm.get("ptx", "")):
             raise _Unknown("what it calls may have its own part of the stack")
         threads = None if self.has_special_warps else resources.threads
         reason = explain_spills(self.laid, threads, resources.registers)
@@ -514,7 +514,7 @@ class ReadLaunch:
         if "shared" in unit:
             buffers = list_buffers(self.ir)
             largest = find_largest(buffers)
-            reason = explain_shared(buffers, need, int(self.made.launch.options.num_stages))
+            reason = explain_shared(buffers, need, int(self.compiled.launch.options.num_stages))
             location = (display_path(largest[0]), largest[1]) if reason and largest else location
         got = f"{need} {unit} for a block of {self.planned.kernel} on {self.planned.gpu}"
         return _find(self.planned, FITS, "too_large", location, got, f"at most {has}", reason)
@@ -522,7 +522,7 @@ class ReadLaunch:
     @property
     def _kernel(self) -> tuple[str, int]:
         """The line of the kernel's `def`."""
-        function: Any = self.made.launch.source.fn
+        function: Any = self.compiled.launch.source.fn
         code = getattr(function.fn, "__code__", None)
         return (display_path(code.co_filename), find_def_line(function)) if code else ("", 0)
 

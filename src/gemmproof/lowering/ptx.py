@@ -38,10 +38,10 @@ class PtxStatement:
     opcode: str
     operands: tuple[str, ...]
     guard: str
-    place: Place
+    location: Place
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def parts(self) -> tuple[str, ...]:
         """The opcode's parts: "cp.async.cg.shared.global" has five."""
         return tuple(self.opcode.split("."))
 
@@ -65,7 +65,7 @@ class PtxProgram:
         """Return the first and last statement of each loop: a label to the last branch to it."""
         loops: dict[str, tuple[int, int]] = {}
         for statement in self.statements:
-            if statement.words[0] in ("bra", "brx") and statement.operands:
+            if statement.parts[0] in ("bra", "brx") and statement.operands:
                 start = self.labels.get(statement.operands[0])
                 if start is not None and start <= statement.number:
                     loops[statement.operands[0]] = (start, statement.number)
@@ -195,7 +195,7 @@ def _moves_constant(statement: PtxStatement) -> bool:
     """Return whether the statement always gives one register one value."""
     operands = statement.operands
     return (
-        statement.words[0] == "mov"
+        statement.parts[0] == "mov"
         and len(operands) == 2
         and "{" not in "".join(operands)
         and (not statement.guard)
@@ -214,7 +214,7 @@ def _read_constant(source: str) -> Constant:
 
 def written(statement: PtxStatement) -> tuple[str, ...]:
     """Return the registers that an instruction writes."""
-    if not statement.operands or statement.words[0] in ("st", "bra", "bar", "red", "ret"):
+    if not statement.operands or statement.parts[0] in ("st", "bra", "bar", "red", "ret"):
         return ()
     first = statement.operands[0]
     if first.startswith("["):  # stores, copies and commands of the tensor core
@@ -233,11 +233,11 @@ def list_accesses(program: PtxProgram) -> Iterator[tuple[Place, str, int]]:
     for statement in program.statements:
         access = _read_access(statement)
         if access is not None:
-            yield statement.place, *access
+            yield statement.location, *access
 
 
 def _read_access(statement: PtxStatement) -> tuple[str, int] | None:
-    parts = statement.words
+    parts = statement.parts
     spaces = {part.partition("::")[0] for part in parts}
     if parts[:3] == ("cp", "async", "bulk"):
         return _read_bulk(statement)
@@ -253,7 +253,7 @@ def _read_access(statement: PtxStatement) -> tuple[str, int] | None:
 
 def _read_bulk(statement: PtxStatement) -> tuple[str, int] | None:
     """Classify cp.async.bulk{.tensor.Nd}.dst.src: the order of the spaces is the direction."""
-    spaces = [x.partition("::")[0] for x in statement.words if x.startswith(("shared", "global"))]
+    spaces = [x.partition("::")[0] for x in statement.parts if x.startswith(("shared", "global"))]
     if spaces == ["shared", "global"]:
         return "tma load", 0
     if spaces == ["global", "shared"]:
@@ -317,7 +317,7 @@ def list_core_instructions(program: PtxProgram) -> Iterator[CoreInstruction]:
     """Yield every tensor core instruction, in the order of the text."""
     values = Values(program)
     for statement in program.statements:
-        parts = statement.words
+        parts = statement.parts
         if parts[0] in ("mma", "wmma") and (parts[0] == "mma" or "mma" in parts[1:2]):
             yield _read_mma(statement, values)
         elif parts[:2] == ("wgmma", "mma_async"):
@@ -328,8 +328,8 @@ def list_core_instructions(program: PtxProgram) -> Iterator[CoreInstruction]:
 
 def _read_mma(statement: PtxStatement, values: Values) -> CoreInstruction:
     """mma.sync.aligned.shape.alayout.blayout{...}.dtype.atype.btype.ctype{.stype} d, a, b, c"""
-    types = [part for part in statement.words if _TYPES.fullmatch(part)]
-    is_complete = statement.words[0] == "mma" and len(types) >= 4 and len(statement.operands) >= 4
+    types = [part for part in statement.parts if _TYPES.fullmatch(part)]
+    is_complete = statement.parts[0] == "mma" and len(types) >= 4 and len(statement.operands) >= 4
     if not is_complete:
         return _unknown_core(statement)
     added = statement.registers(3)
@@ -342,8 +342,8 @@ def _read_mma(statement: PtxStatement, values: Values) -> CoreInstruction:
 
 def _read_wgmma(statement: PtxStatement, values: Values) -> CoreInstruction:
     """wgmma.mma_async{.sp}.sync.aligned.shape.dtype.atype.btype d, a, b-desc, scale-d, ..."""
-    types = [part for part in statement.words if _TYPES.fullmatch(part)]
-    index = 4 if "sp" in statement.words else 3  # after the metadata of sparse operands
+    types = [part for part in statement.parts if _TYPES.fullmatch(part)]
+    index = 4 if "sp" in statement.parts else 3  # after the metadata of sparse operands
     if len(types) != 3 or len(statement.operands) <= index:
         return _unknown_core(statement)
     a = REGISTERS if statement.operands[1].startswith("{") else SHARED
@@ -358,7 +358,7 @@ def _read_wgmma(statement: PtxStatement, values: Values) -> CoreInstruction:
 
 def _read_tcgen05(statement: PtxStatement, values: Values) -> CoreInstruction:
     """tcgen05.mma.cta_group.kind [d], a, b-desc, idesc, {...,} enable-input-d{, ...}"""
-    kind = next((x.partition("::")[2] for x in statement.words if x.startswith("kind::")), "")
+    kind = next((x.partition("::")[2] for x in statement.parts if x.startswith("kind::")), "")
     if len(statement.operands) < 5:
         return _unknown_core(statement)
     enable = next((x for x in statement.operands[4:] if re.fullmatch(r"!?%p\w*", x)), "")
@@ -401,7 +401,7 @@ def _read_number(text: str) -> int | None:
 
 
 def _shape_of(statement: PtxStatement) -> tuple[int, int, int] | None:
-    match = next((s for part in statement.words if (s := _SHAPE.fullmatch(part))), None)
+    match = next((s for part in statement.parts if (s := _SHAPE.fullmatch(part))), None)
     return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
 
 
@@ -465,19 +465,19 @@ def _find_additions(body: list[PtxStatement], dot: Sequence[CoreInstruction]) ->
     """Return the numbers of statements that add a dot's result, also moved or scaled."""
     registers = {register for x in dot for register in x.result if register.startswith("%")}
     if any(x.unit == "tcgen05" for x in dot):  # its results are read from tensor memory
-        reads = (x for x in body if x.words[:2] == ("tcgen05", "ld"))
+        reads = (x for x in body if x.parts[:2] == ("tcgen05", "ld"))
         registers |= {register for x in reads for register in written(x)}
     count = -1
     while count != len(registers):  # a loop-carried value is used before it is written in the text
         count = len(registers)
         for statement in body:
-            if statement.words[0] in _PASSED_ON and _sources(statement) & registers:
+            if statement.parts[0] in _PASSED_ON and _sources(statement) & registers:
                 registers |= set(written(statement))
     return {
         statement.number
         for statement in body
-        if statement.words[0] in ("add", "fma")
-        and statement.words[-1] in ("f32", "f32x2")
+        if statement.parts[0] in ("add", "fma")
+        and statement.parts[-1] in ("f32", "f32x2")
         and _sources(statement) & registers
     }
 

@@ -136,7 +136,7 @@ def _notify_lost(lost: Sequence[Regression]) -> list[dict[str, Any]]:
     return [
         {
             "level": "error" if regression.is_refused else "warning",
-            "message": {"text": clean(regression.words)},
+            "message": {"text": clean(regression.line)},
         }
         for regression in lost
     ]

@@ -70,7 +70,7 @@ def _annotate_finding(item: PlacedFinding) -> str:
 def _annotate_lost(command: str, regression: Regression) -> str:
     title = f"gemmproof {command}: {regression.kind}"
     return write_command(
-        "error" if regression.is_refused else "warning", regression.words, title=title
+        "error" if regression.is_refused else "warning", regression.line, title=title
     )
 
 
@@ -143,7 +143,7 @@ def _write_page(
         yield f"| {' | '.join(cells)} |\n"
     for number, regression in enumerate(lost):
         weight = "refused" if regression.is_refused else "incomplete"
-        yield f"{'' if number else chr(10)}- **{weight}**: {_plain(regression.words)}\n"
+        yield f"{'' if number else chr(10)}- **{weight}**: {_plain(regression.line)}\n"
     for report in reports:
         if report.verdict != "pass" or report.expected:
             text = "\n".join(line for line, _ in lines(report, reproduce[report.target]))

@@ -204,7 +204,7 @@ class Regression:
     is_refused: bool
 
     @property
-    def words(self) -> str:
+    def line(self) -> str:
         """The change in one line."""
         where = f"{self.kernel}: " if self.kernel else ""
         return f"against the baseline: {where}{self.text}"

@@ -46,7 +46,7 @@ class StatedCall:
     `operands` where these differ; else it has separate tensors.
     """
 
-    words: str
+    label: str
     operands: tuple[StatedOperand, ...]
     values: dict[str, str] = field(default_factory=dict)
     shares: bool = False
@@ -72,7 +72,7 @@ class Bug:
     values: dict[str, str] = field(default_factory=dict)
     at: Index | None = None
     got: float | None = None
-    wanted: tuple[tuple[Index, float, float], ...] = ()
+    expected: tuple[tuple[Index, float, float], ...] = ()
     result: int = 0
     results: int = 1
     written: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Bug:
     kept: int = 0
     given: int = 0
     tuned: dict[str, int] = field(default_factory=dict)
-    room: bool = False
+    guarded: bool = False
     before: tuple[StatedCall, ...] = ()
     same: bool = False
     rows: int | None = None
@@ -106,7 +106,7 @@ class Bug:
                 for call in data["before"]
             ),
             "at": None if data["at"] is None else tuple(data["at"]),
-            "wanted": tuple((tuple(at), x, off) for at, x, off in data["wanted"]),
+            "expected": tuple((tuple(at), x, off) for at, x, off in data["expected"]),
             "written": tuple(data["written"]),
         }
         return Bug(**{**data, **parsed})

@@ -129,7 +129,7 @@ class Bench:
             first = observation if first is None else first
             if observation.raised is not None:
                 return ReproducedCall(observation, judge(observation))
-        observation = observe(self.kernel, self.case, self.backend, made=allocated)
+        observation = observe(self.kernel, self.case, self.backend, allocated=allocated)
         compared = (first, self.series.rows) if self.series.same else (None, None)
         return ReproducedCall(observation, judge(observation), *compared)
 
@@ -138,13 +138,13 @@ class Bench:
     ) -> Observation:
         """Run a preceding call, then restore the elements of the tensors of the case."""
         elements = call.elements(data)
-        own = {name: with_elements(x, elements[name]) for name, x in call.placed.items()}
+        own = {name: with_elements(x, elements[name]) for name, x in call.allocated.items()}
         if not call.shares:
-            return observe(self.kernel, call.case, self.backend, made=own)
+            return observe(self.kernel, call.case, self.backend, allocated=own)
         renewed = [n for n, x in allocated.items() if call.data is not None or x.use != READ]
         for name in renewed:
             overwrite(allocated[name].tensor, own[name].tensor)
-        observation = observe(self.kernel, call.case, self.backend, made=allocated)
+        observation = observe(self.kernel, call.case, self.backend, allocated=allocated)
         for name in renewed:
             overwrite(allocated[name].tensor, with_elements(allocated[name], data[name]).tensor)
         return observation
@@ -248,7 +248,7 @@ def state(
         values=values,
         at=wrong.at if wrong else None,
         got=wrong.got if wrong else None,
-        wanted=expected,
+        expected=expected,
         result=wrong.part if wrong else 0,
         results=len(obs.calls[0].results) if obs is not None and obs.calls else 1,
         written=kernel.written,
@@ -257,7 +257,7 @@ def state(
         kept=count(allocated, data),
         given=initial,
         tuned=_find_tuned(kernel, finding.case.config, obs),
-        room=guarded,
+        guarded=guarded,
         before=tuple(_state_call(kernel, call, data) for call in series.before),
         same=series.same,
         rows=series.rows,
@@ -265,8 +265,8 @@ def state(
 
 
 def _state_call(kernel: KernelUnderTest, call: Before, data: Mapping[str, Array]) -> StatedCall:
-    declared, values = _state_operands(kernel, call.case, call.placed, call.elements(data))
-    return StatedCall(call.words, declared, values, call.shares)
+    declared, values = _state_operands(kernel, call.case, call.allocated, call.elements(data))
+    return StatedCall(call.label, declared, values, call.shares)
 
 
 def _state_operands(
@@ -278,7 +278,7 @@ def _state_operands(
     """Return the tensors of a call, and its Python values as text."""
     values = kernel.values_of(case)
     names = set(values) & set(kernel.tensors)  # None for these
-    declared = tuple(_place(x, data[n]) for n, x in allocated.items() if n not in names)
+    declared = tuple(_declare_operand(x, data[n]) for n, x in allocated.items() if n not in names)
     return declared, {name: _write_value(x) for name, x in values.items()}
 
 
@@ -311,7 +311,7 @@ def _list_expected(
     )
 
 
-def _place(operand: AllocatedOperand, data: Array) -> StatedOperand:
+def _declare_operand(operand: AllocatedOperand, data: Array) -> StatedOperand:
     skip = 3 - operand.tensor.dim()
     wide = widen(data) if FORMATS[operand.dtype].kind == "float" else data
     unset = operand.use == WRITTEN
@@ -487,7 +487,7 @@ def _look_at_series(
     """Reproduce a finding by the first series that shows it. Raises Unreproducible if none does."""
     candidates = list(list_series(nan.kernel, finding.case, allocated))
     for call in (before for series in candidates for before in series.before):
-        _require_small(call.case, call.placed)
+        _require_small(call.case, call.allocated)
     for shown, reproducer in ((ALWAYS, zeros), (BY_CHANCE, nan)):
         for series in candidates:
             heartbeat()
@@ -531,11 +531,11 @@ def _reduce_elements(
 ) -> Bench:
     """Reduce one preceding call to the fewest nonzero elements."""
     data = call.data or {}
-    items = list(_list_items(reproducer.kernel, call.placed, data))
+    items = list(_list_items(reproducer.kernel, call.allocated, data))
     before = reproducer.series.before
 
     def make(left: Collection[Item]) -> Bench:
-        other = replace(call, data=_keep(call.placed, data, items, left))
+        other = replace(call, data=_keep(call.allocated, data, items, left))
         calls = (*before[:number], other, *before[number + 1 :])
         return replace(reproducer, series=replace(reproducer.series, before=calls))
 

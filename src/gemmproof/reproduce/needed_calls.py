@@ -59,8 +59,8 @@ class Before:
     """
 
     case: Case
-    words: str
-    placed: Mapping[str, AllocatedOperand]
+    label: str
+    allocated: Mapping[str, AllocatedOperand]
     data: Elements | None = None
     shares: bool = False
     linked: bool = False
@@ -113,11 +113,11 @@ def list_series(
         yield Series((first, *before), same=True)
     else:
         own = Before(alone, "the call for the first time", allocated, shares=True)
-        again = replace(own, words="the same call again")
+        again = replace(own, label="the same call again")
         yield from (Series((own, *[again] * more), same=True) for more in range(case.calls - 1))
 
 
 def _prepare(kernel: KernelUnderTest, related: RelatedCall) -> Before:
     allocated = operands(related.case, kernel)
     data = {name: operand.data for name, operand in allocated.items()}
-    return Before(related.case, related.words, allocated, data)
+    return Before(related.case, related.description, allocated, data)

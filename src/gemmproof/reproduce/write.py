@@ -234,7 +234,7 @@ def write_test(
     helpers = [
         HEAD,
         *[RENEW] * renews,
-        *[ROOM] * bug.room,
+        *[ROOM] * bug.guarded,
         *[NUMBERS] * bool(long),
     ]
     lines = [
@@ -248,7 +248,7 @@ def write_test(
         "",
         "import pytest",
         "import torch",
-        *["from torch.overrides import TorchFunctionMode"] * bug.room,
+        *["from torch.overrides import TorchFunctionMode"] * bug.guarded,
         "",
         *_write_paths(location),
         *(line for operand in long for line in _write_long(operand, long)),
@@ -276,7 +276,7 @@ def _list_facts(bug: Bug, reproduce: str, notes: Sequence[str]) -> Iterator[str]
     )
     yield f"Case: {bug.case}{fewer}"
     if bug.at is not None:
-        expected = next((x for at, x, _ in bug.wanted if at == bug.at), None)
+        expected = next((x for at, x, _ in bug.expected if at == bug.at), None)
         expectation = "" if expected is None else f", expected {expected}"
         yield f"Here, simulated: {finding.result}{list(bug.at)}: got {bug.got}{expectation}"
     yield from notes
@@ -304,7 +304,7 @@ def _write_body(bug: Bug, location: Place, calling: Calling, long: _Long) -> Ite
         yield f'monkeypatch.setattr({aliases[name]}, "configs", configs)'
     previous: StatedOperands = ()
     for number, call in enumerate(bug.before):
-        yield from _comment([f"{call.words}:"])
+        yield from _comment([f"{call.label}:"])
         yield from _write_operands(call.operands, previous, long)
         compared = bug.same and number == 0
         yield from _write_call(bug, call, location, calling, aliases, "c" * compared)
@@ -441,8 +441,8 @@ def _write_call(
         first, dot, rest = location.function.partition(".")
         head = f"{target}{names[first]}{dot}{rest}"
         lines = list(_list_parts(head, "(", ["a", "b", *named], ")"))
-    yield from ["with Room():"] * bug.room
-    yield from _indent(lines) if bug.room else lines
+    yield from ["with Room():"] * bug.guarded
+    yield from _indent(lines) if bug.guarded else lines
     if not result:
         return
     if into:
@@ -455,11 +455,11 @@ def _write_comparison(bug: Bug, formula: str | None) -> Iterator[str]:
     if bug.same:
         rows = "" if bug.rows is None else f"[..., :{bug.rows}, :]"
         text = SAME.replace("ROWS", rows)
-    elif not bug.wanted:
+    elif not bug.expected:
         text = EXACT if bug.exact else ""
-    elif not all(math.isfinite(x) for _, x, _ in bug.wanted):
+    elif not all(math.isfinite(x) for _, x, _ in bug.expected):
         text = NOT_FINITE
-    elif any(allowed for _, _, allowed in bug.wanted):
+    elif any(allowed for _, _, allowed in bug.expected):
         text = BOUNDED
         yield "# derived: what sums in the contract's accumulator, in any order, and one rounding"
         yield "# may be off by (gemmproof's reference/bounds.py), not a measured tolerance"
@@ -467,9 +467,9 @@ def _write_comparison(bug: Bug, formula: str | None) -> Iterator[str]:
         text = LISTED
         of = "" if formula is None else f" of {formula}"
         yield from _comment([f"the exact result{of}, rounded once"])
-    if bug.wanted and not bug.same:
+    if bug.expected and not bug.same:
         yield "wanted = {"
-        for at, x, allowed in bug.wanted:
+        for at, x, allowed in bug.expected:
             shown = _write_number(x)
             pair = f"({shown}, {_write_number(allowed)})" if text is BOUNDED else shown
             yield f"    {at}: {pair},"

@@ -403,7 +403,7 @@ def _list_lines(signed: Signoff) -> Iterator[str]:
     yield escape(format_versions(signed.versions)) or "Versions are not known."
     yield from _list_reasons(format_head(signed), signed.reasons)
     if signed.baseline is not None:
-        yield from _list_reasons(BESIDES, signed.told, format_unchanged(signed))
+        yield from _list_reasons(BESIDES, signed.notes, format_unchanged(signed))
     yield ""
     yield f"| {' | '.join(HEADS)} |"
     yield f"|{' --- |' * len(HEADS)}"

@@ -236,7 +236,7 @@ class Signoff:
     hash: str = ""
 
     @property
-    def told(self) -> tuple[Reason, ...]:
+    def notes(self) -> tuple[Reason, ...]:
         """The changes that are no reasons for a verdict."""
         return tuple(change for change in self.changes if change.weight == SIGNED)
 

@@ -232,7 +232,7 @@ def trace(*roots: object, imported: float = math.inf) -> dict[str, str]:
     for part in walk.seen:
         digests_by_label.setdefault(part.label, []).append(part.digest)
     traced = {label: " ".join(sorted(digests)) for label, digests in digests_by_label.items()}
-    return dict(sorted({**traced, **walk.unread}.items()))
+    return dict(sorted({**traced, **walk.untraced}.items()))
 
 
 class _Walk:
@@ -240,7 +240,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.seen: dict[Statement, None] = {}
-        self.unread: dict[str, str] = {}  # what has no text, by a hash of its code
+        self.untraced: dict[str, str] = {}  # what has no text, by a hash of its code
         self._values: dict[int, object] = {}
         self._asked: set[tuple[str, str, Chains]] = set()
         self._package = ""  # the installed package of the first function
@@ -282,7 +282,7 @@ class _Walk:
             # created at run time: only its names can be followed
             text = repr((code.co_code, code.co_names, [c for c in code.co_consts if _is_plain(c)]))
             digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-            self.unread[f"{function.__module__}:{function.__qualname__}"] = digest
+            self.untraced[f"{function.__module__}:{function.__qualname__}"] = digest
             known = function.__globals__
             self._enter_all(*(known[name] for name in code.co_names if name in known))
             return

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from gemmproof.bench.record import BENCH_SCHEMA, BenchReport, TimedRow
+from gemmproof.bench.record import BENCH_SCHEMA, SOURCE, BenchReport, TimedRow
 from gemmproof.mutate.record import EQUIVALENT, KILLED, MUTANTS_SCHEMA, SURVIVED, UNSEEN
 from gemmproof.properties.finding import list_by_cause
 from gemmproof.properties.help.pages import CLAIMS
@@ -96,7 +96,6 @@ def read_json(name: str, expected: str) -> Any:
 
 # -- benchmarks ----------------------------------------------------------------------------------
 BENCH_FORM = "a report of `gemmproof bench --json`"
-SOURCE = "source of "  # a fact of a benchmark: hashes of the parts that a kernel can reach
 
 
 @dataclass(frozen=True, slots=True)

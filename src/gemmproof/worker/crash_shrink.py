@@ -11,8 +11,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.contract import Contract
 from gemmproof.reference.provenance import Heartbeat
-from gemmproof.worker.processes import die_with_parent, resident
-from gemmproof.worker.supervisor import Clock
+from gemmproof.worker.processes import Clock, die_with_parent, resident
 
 SURVIVED = 86  # exit status of a child that survived the case
 TICK = 0.01  # seconds between two polls of a child

@@ -61,9 +61,9 @@ class _Server:
     def __init__(self, control: socket.socket, mark_address: int, has_target: bool) -> None:
         self.control = control
         self.has_target = has_target
-        self.place = mark_address
+        self.mark_address = mark_address
         self.workers: dict[int, socket.socket] = {}
-        self.told: set[int] = set()
+        self.reported: set[int] = set()
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
         self.woken, wakes = socket.socketpair()
@@ -125,7 +125,7 @@ class _Server:
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.close(output)
-            ctypes.memmove(self.place, token.encode(), MARK_LENGTH)
+            ctypes.memmove(self.mark_address, token.encode(), MARK_LENGTH)
             os.environ[MARK] = token
             _change_environment(cwd, changes)
             os.write(line, NUMBER.pack(os.getpid()))
@@ -140,19 +140,19 @@ class _Server:
 
     def _describe_ended(self) -> None:
         """Send the exit status of the workers that have ended, and leave them as zombies."""
-        for pid in self.workers.keys() - self.told:
+        for pid in self.workers.keys() - self.reported:
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is not None:
                 died = ended.si_code != os.CLD_EXITED
                 status = -ended.si_status if died else ended.si_status
                 with contextlib.suppress(OSError):
                     self.workers[pid].send(NUMBER.pack(status))
-                self.told.add(pid)
+                self.reported.add(pid)
 
     def _forget(self, pid: int) -> None:
         """Kill and reap a worker whose supervisor is done with it, or has died."""
         line = self.workers.pop(pid)
-        self.told.discard(pid)
+        self.reported.discard(pid)
         self.selector.unregister(line)
         line.close()
         with contextlib.suppress(ProcessLookupError):

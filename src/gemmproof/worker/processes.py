@@ -7,7 +7,8 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,3 +142,32 @@ def environment(pid: int) -> bytes:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return b""
+
+
+# -- clock ---------------------------------------------------------------------------------------
+LONGEST = 0.1  # seconds between two samples, during all of which a sleeper is assumed to sleep
+
+
+class Clock:
+    """Counts the seconds in which processes worked or slept.
+
+    CPU time counts, up to the elapsed time. A process that sleeps waits for nothing that the
+    machine owes it: then the elapsed time counts. One that is ready but gets no CPU, waits for a
+    disk, or was stopped, spends nothing.
+    """
+
+    def __init__(self, processes: Callable[[], Iterable[int]]) -> None:
+        self._processes = processes
+        self._looked = time.monotonic()
+        self._cpu = 0.0
+
+    def advance(self, waits_for_us: bool = False) -> float:
+        """Return the seconds since the last call that count: only CPU time if one waits for us."""
+        now = time.monotonic()
+        passed, self._looked = now - self._looked, now
+        seen = look_at(self._processes())
+        if seen is None:  # no /proc here
+            return passed
+        worked, self._cpu = seen.cpu - self._cpu, seen.cpu
+        counts = min(passed, max(0.0, worked))
+        return counts if seen.is_busy or waits_for_us else max(counts, min(passed, LONGEST))

@@ -52,7 +52,7 @@ class Request:
     `sizes` are the accumulator and the K of a drift, `format` that of a drift, or the only one to
     judge of a registered kernel, `seconds` are counted for each simulated call and for
     each candidate of a shrink, `memory` bytes for one, and for a worker that compiles. `path`
-    is searched first by imports, and `room` is the worker's own folder, which does not outlive
+    is searched first by imports, and `workdir` is the worker's own folder, which does not outlive
     it.
     """
 
@@ -81,7 +81,7 @@ class Request:
     config: int = 0
     plan: dict[str, Any] = field(default_factory=dict)
     path: tuple[str, ...] = ()
-    room: str = ""
+    workdir: str = ""
     engine: str = field(default_factory=lambda: ENGINE)
 
     def write(self, folder: Path) -> None:
@@ -95,7 +95,7 @@ class Request:
         """Return the request that was written to a worker's folder."""
         fields = json.loads((folder / REQUEST).read_text())
         tuples = {name: tuple(fields[name]) for name in ("sizes", "path", "kept")}
-        return Request(**{**fields, **tuples, "room": str(folder)})
+        return Request(**{**fields, **tuples, "workdir": str(folder)})
 
     def shrink(self, case: str, end: str, memory: int) -> Request:
         """Return the request for the smallest case of which the same kernel dies in this way."""

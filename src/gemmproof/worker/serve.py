@@ -155,7 +155,7 @@ def serve(request: Request, emit: Listener) -> None:
     if request.premise:
         options |= {"premise": True, "memory": request.memory // 2 or None}
     if request.premise or request.launch:
-        options["room"] = request.room
+        options["workdir"] = request.workdir
     if request.proof:
         options |= {"proof": True, "proof_seconds": request.proof_seconds}
     if request.launch:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 from gemmproof.reference.provenance import format_count, is_ours, owner
 from gemmproof.worker import fork_server, processes
 from gemmproof.worker.fork_server import ForkedWorker, ForkServer, Lost
-from gemmproof.worker.processes import look_at
+from gemmproof.worker.processes import Clock
 from gemmproof.worker.protocol import EVENTS, STACK, WHERE_SIGNAL, Listener, Request, WorkerExit
 
 # -- limits --------------------------------------------------------------------------------------
@@ -108,35 +108,6 @@ def _explain_memory(worker: WorkerExit, limits: Limits, used: int, own: str | No
 
 def _gib(count: int) -> str:
     return f"{count / 2**30:.1f} GiB"
-
-
-# -- clock ---------------------------------------------------------------------------------------
-LONGEST = 0.1  # seconds between two samples, during all of which a sleeper is assumed to sleep
-
-
-class Clock:
-    """Counts the seconds in which processes worked or slept.
-
-    CPU time counts, up to the elapsed time. A process that sleeps waits for nothing that the
-    machine owes it: then the elapsed time counts. One that is ready but gets no CPU, waits for a
-    disk, or was stopped, spends nothing.
-    """
-
-    def __init__(self, processes: Callable[[], Iterable[int]]) -> None:
-        self._processes = processes
-        self._looked = time.monotonic()
-        self._cpu = 0.0
-
-    def advance(self, waits_for_us: bool = False) -> float:
-        """Return the seconds since the last call that count: only CPU time if one waits for us."""
-        now = time.monotonic()
-        passed, self._looked = now - self._looked, now
-        seen = look_at(self._processes())
-        if seen is None:  # no /proc here
-            return passed
-        worked, self._cpu = seen.cpu - self._cpu, seen.cpu
-        counts = min(passed, max(0.0, worked))
-        return counts if seen.is_busy or waits_for_us else max(counts, min(passed, LONGEST))
 
 
 # -- stacks --------------------------------------------------------------------------------------

@@ -26,6 +26,6 @@ class Family:
     wrong: tuple[Mutant, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        stated = self.lines.strip().splitlines()
-        wrong = tuple(parse(line, Path(__file__).parent.name, self.right) for line in stated)
+        lines = self.lines.strip().splitlines()
+        wrong = tuple(parse(line, Path(__file__).parent.name, self.right) for line in lines)
         object.__setattr__(self, "wrong", wrong)

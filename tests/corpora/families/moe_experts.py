@@ -100,11 +100,11 @@ def fused_moe(a, b, topk_ids, topk_weights, FLAW="none"):
 
 def mix_experts(a, b, topk_ids, topk_weights):
     """The weighted sum of the outputs of the chosen experts for a token."""
-    made = [
+    outputs = [
         (a[:, None, :] @ b[topk_ids[:, j]].mT)[:, 0, :] * topk_weights[:, j, None]
         for j in range(TOP_K)
     ]
-    return sum(made[1:], made[0])
+    return sum(outputs[1:], outputs[0])
 
 
 expert_of_the_next_block = partial(fused_moe, FLAW="expert")

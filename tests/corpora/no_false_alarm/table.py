@@ -18,7 +18,7 @@ INT8 = wide(formats=("int8",))
 FEW = wide(M="0..4096", N="0..4096")  # at most 65536 tiles, which have locks, and 2**31 programs
 SHORT = wide(M="0..300", N="0..300", K="0..300")  # one k at a time: a long K takes long
 
-# place, contract, lane of tests: one of each file is in the default one
+# target, contract, lane of tests: one of each file is in the default one
 _ROWS = (
     ("addressing:rows_and_columns_wrapped", MANY, "default"),
     ("addressing:rows_and_columns_clamped_to_zero", ANY, "full"),
@@ -78,12 +78,12 @@ _ROWS = (
 )
 
 
-def _kernel(place: str, contract: Contract) -> KernelUnderTest:
-    module, _, function = place.partition(":")
+def _kernel(target: str, contract: Contract) -> KernelUnderTest:
+    module, _, function = target.partition(":")
     launch = getattr(import_module(f"no_false_alarm.{module}"), function)
     return KernelUnderTest(function, launch, contract)
 
 
 _KEPT = [row for row in _ROWS if holds("block_pointers") or "block_pointers" not in row[0]]
-KERNELS = tuple(_kernel(place, contract) for place, contract, _ in _KEPT)
-LANES = {place.partition(":")[2]: lane for place, _, lane in _KEPT}
+KERNELS = tuple(_kernel(target, contract) for target, contract, _ in _KEPT)
+LANES = {target.partition(":")[2]: lane for target, _, lane in _KEPT}

@@ -98,14 +98,14 @@ def cases() -> list[Recorded]:
 
 
 # -- inputs ------------------------------------------------------------------------------------
-def words(key: int, n: int) -> np.ndarray:
-    """n random 64-bit words of Philox, whose stream numpy keeps stable."""
+def random_words(key: int, n: int) -> np.ndarray:
+    """n random 64-bit random_words of Philox, whose stream numpy keeps stable."""
     return np.random.Philox(key=key).random_raw(n)
 
 
 def _uniform(key: int, n: int) -> np.ndarray:
     """n float64 values in (-1, 1)."""
-    return (words(key, n) >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
+    return (random_words(key, n) >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
 
 
 def operand(kind: str, fmt: str, key: int, shape: tuple[int, int]) -> np.ndarray:
@@ -114,7 +114,7 @@ def operand(kind: str, fmt: str, key: int, shape: tuple[int, int]) -> np.ndarray
     spec = FORMATS[fmt]
     if kind == "raw":
         unsigned = np.dtype(f"u{spec.itemsize}")
-        return words(key, n).astype(unsigned).view(spec.storage).reshape(shape)
+        return random_words(key, n).astype(unsigned).view(spec.storage).reshape(shape)
     x = _uniform(key, n)
     if kind in ("normal", "cancel", "special"):
         x = (x + _uniform(key + 1, n) + _uniform(key + 2, n)) * 1.7
@@ -122,16 +122,16 @@ def operand(kind: str, fmt: str, key: int, shape: tuple[int, int]) -> np.ndarray
         x = np.abs(x)
     spread = {"fp8e4m3": 3, "fp8e5m2": 6, "fp16": 6}.get(fmt, 12)
     if kind in ("wide", "zeros"):
-        x = np.ldexp(x, (words(key + 3, n) % np.uint64(2 * spread + 1)).astype(int) - spread)
+        x = np.ldexp(x, (random_words(key + 3, n) % np.uint64(2 * spread + 1)).astype(int) - spread)
     if kind == "zeros":
-        pick = words(key + 4, n) % np.uint64(4)
+        pick = random_words(key + 4, n) % np.uint64(4)
         big = 2.0 ** min(40, spec.emax - 1)
         x = np.where(pick == 0, 0.0, np.where(pick == 1, x * big**0.5, x))
     if kind == "tiny":
         low = max(spec.emin, -75)
-        x = np.ldexp(x, low + (words(key + 5, n) % np.uint64(12)).astype(int) - 3)
+        x = np.ldexp(x, low + (random_words(key + 5, n) % np.uint64(12)).astype(int) - 3)
     if kind == "special":
-        pick = words(key + 6, n) % np.uint64(200)
+        pick = random_words(key + 6, n) % np.uint64(200)
         top = np.inf if spec.has_inf else np.nan
         for i, value in enumerate((top, -top, np.nan, 0.0, -0.0, spec.eta, -3 * spec.eta)):
             x = np.where(pick == i, value, x)
@@ -147,11 +147,11 @@ def inputs(case: Recorded) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         half = case.K // 2
         a[:, half:] = (-a[:, :half].astype(np.float32)).astype(a.dtype)
         b[half:] = b[:half]
-        flip = words(key + 60, half) % np.uint64(8) == 0
+        flip = random_words(key + 60, half) % np.uint64(8) == 0
         b[half:][flip] = b[:half][flip][:, ::-1]
     acc = FORMATS[case.acc_format]
     if acc.kind == "int":
-        c = words(key + 70, M * N).astype(np.uint32).view(np.int32).reshape(M, N)
+        c = random_words(key + 70, M * N).astype(np.uint32).view(np.int32).reshape(M, N)
     else:
         c = operand("raw" if case.kind == "raw" else "normal", case.acc_format, key + 70, (M, N))
     return a, b, c

@@ -170,12 +170,12 @@ def kept(output: np.ndarray) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    found = {}
+    outputs = {}
     for seed, case in enumerate(cases()):
         try:
             on_gpu = launch(case, *(x.cuda() for x in inputs(case, seed)))
         except Exception as error:  # not compiled by this Triton for this GPU
             print(f"{get_name(case)}: {str(error).splitlines()[-1][:100]}")
             continue
-        found[f"{get_name(case)}|{seed}"] = kept(on_gpu.cpu().numpy())
-    np.savez_compressed(sys.argv[1], **found)
+        outputs[f"{get_name(case)}|{seed}"] = kept(on_gpu.cpu().numpy())
+    np.savez_compressed(sys.argv[1], **outputs)

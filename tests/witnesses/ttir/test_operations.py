@@ -24,12 +24,12 @@ from gemmproof.reference.simulator.translate import lower
 from gemmproof.reference.ttir import read_module
 
 
-def words(text: str) -> set[str]:
+def names(text: str) -> set[str]:
     return set(text.split())
 
 
 # What Triton's language makes, hence what a kernel of ttir_kernels.py makes.
-MADE = words(
+MADE = names(
     """
     arith.addf arith.addi arith.andi arith.bitcast arith.cmpf arith.cmpi arith.constant
     arith.divf arith.divsi arith.divui arith.extf arith.extsi arith.extui arith.fptosi
@@ -52,7 +52,7 @@ MADE = words(
     """
 )
 # Not made by Triton's language, and run all the same.
-KNOWN = words(
+KNOWN = names(
     """
     arith.index_cast arith.index_castui math.acos math.acosh math.asin math.asinh math.atan
     math.atan2 math.atanh math.cbrt math.copysign math.cosh math.ctlz math.ctpop math.cttz
@@ -61,7 +61,7 @@ KNOWN = words(
     """
 )
 # Not made by Triton's language, and refused.
-REFUSED = words(
+REFUSED = names(
     """
     arith.addui_extended arith.ceildivsi arith.ceildivui arith.convertf arith.floordivsi
     arith.flush_denormals arith.mulsi_extended arith.mului_extended arith.scaling_extf
@@ -72,7 +72,7 @@ REFUSED = words(
     """
 )
 # What lowering itself makes of control flow.
-STRUCTURE = words(
+STRUCTURE = names(
     """
     cf.br cf.cond_br scf.condition scf.for scf.if scf.while scf.yield tt.call tt.func tt.return
     tt.map_elementwise.return tt.reduce.return tt.scan.return

@@ -1,0 +1,93 @@
+"""Names and docstrings are the field's: docs/glossary.md lists the words that are refused."""
+
+import ast
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+REFUSED = set(re.search(r"<!-- refused -->\n(.*)\n<!--", GLOSSARY)[1].split())
+PREFIXES = re.compile("_?(say|tell|hear|speak|name)_")
+OF_TORCH = {"_name_template"}  # a property of torch's that a class of ours overrides
+OPENINGS = {"What", "Whether", "Why", "How", "Where", "Which", "Of"}
+
+
+@cache
+def list_files():
+    tracked = subprocess.check_output(["git", "ls-files", "*.py"], cwd=ROOT, text=True)
+    paths = [ROOT / name for name in tracked.splitlines()]
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
+
+
+def walk(node):
+    """Yield the nodes below, but for those of kernels: recordings hash the source of kernels."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        decorators = map(ast.unparse, getattr(child, "decorator_list", ()))
+        if not any("jit" in decorator for decorator in decorators):
+            yield from walk(child)
+
+
+def identifiers(tree):
+    """Yield each name that a file defines or uses, and its line."""
+    for node in walk(tree):
+        for field in ("id", "arg", "attr", "name"):
+            name = getattr(node, field, None)
+            if isinstance(name, str) and not isinstance(node, ast.alias | ast.keyword):
+                yield node.lineno, name
+
+
+def is_refused(name):
+    own = name not in OF_TORCH
+    return own and (name.strip("_") in REFUSED or PREFIXES.match(name) is not None)
+
+
+def docstrings(tree):
+    for node in walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield getattr(node, "lineno", 1), ast.get_docstring(node) or ""
+
+
+FOLDERS = ("kernels", "reference", "properties", "src", "scripts", "tests")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_names_are_those_of_the_glossary(folder):
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in list_files()
+        if path.relative_to(ROOT).parts[0] == folder
+        for line, name in identifiers(ast.parse(path.read_text()))
+        if is_refused(name)
+    ]
+    assert wrong == []
+
+
+def test_docstrings_open_as_the_glossary_says():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for path in list_files()
+        for line, text in docstrings(ast.parse(path.read_text()))
+        if text and text.split()[0].strip(",:;") in OPENINGS
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("found = 1", {"found"}),
+        ("def say_so(words): pass", {"say_so", "words"}),
+        ("x.place_ = 1", {"place_"}),
+        ("foundation = one_hot = names = 1", set()),
+        ("class Room: pass", set()),
+        ("f(told=1)", set()),  # a parameter that another library names
+        ("@triton.jit\ndef kernel(found): pass", set()),
+    ],
+)
+def test_a_refused_name_is_seen(source, names):
+    assert {name for _, name in identifiers(ast.parse(source)) if is_refused(name)} == names
