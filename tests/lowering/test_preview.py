@@ -8,8 +8,7 @@ import pytest
 
 from gemmproof.cli import main
 from gemmproof.lowering.preview import Dot, list_changes, tabulate_dots
-from gemmproof.lowering.record import FMA, LoweredLaunch
-from gemmproof.lowering.run import LoweredTarget
+from gemmproof.lowering.record import FMA, LoweredLaunch, LoweredTarget
 from gemmproof.lowering.task import lower_dot, serve_preview
 from gemmproof.lowering.text import lines
 from gemmproof.worker.protocol import Request

@@ -13,8 +13,7 @@ from lower import capture
 from gemmproof import Contract, multiple_of
 from gemmproof.cli import main
 from gemmproof.lowering import sweep_text
-from gemmproof.lowering.record import GlobalAccess, LoweredLaunch, Resources
-from gemmproof.lowering.run import LoweredTarget
+from gemmproof.lowering.record import GlobalAccess, LoweredLaunch, LoweredTarget, Resources
 from gemmproof.lowering.sweep import alter, find_variants, list_case_changes
 from gemmproof.lowering.sweep_text import compare
 from gemmproof.lowering.task import capture_case, serve_sweep

@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gemmproof.lowering.captured_output import find_last_words
-from gemmproof.lowering.guarantee_outcome import Outcome, conclude, weigh_launches
+from gemmproof.lowering.guarantee_outcome import Outcome, conclude
 from gemmproof.lowering.guarantees import LaunchAssessment, LaunchPlan
-from gemmproof.properties.cases.case import Case
-from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import Report
 from gemmproof.worker.protocol import Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import Limits, watch
-
-
-# -- serve ---------------------------------------------------------------------------------------
-def serve(
-    request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
-) -> None:
-    """Assess every launch of the request's kernel, for each of its GPUs; runs in the worker.
-
-    `plan`: `room` for files, and `done`, how many launches an earlier worker reported.
-    """
-    emit({"event": "ready"})
-    kernel = find_kernel(request)
-    case = None if request.case is None else Case.from_json(request.case)
-    workdir, done = Path(request.plan["room"]), request.plan["done"]
-    outcome = weigh_launches(kernel, request.gpu, case, request.max_examples, workdir, emit, done)
-    emit({"event": "compiled", "launches": len(outcome.plan.launches)})
-
 
 # -- supervision ---------------------------------------------------------------------------------
 PATIENCE = 4  # a compilation may take this many times as long as a simulated call

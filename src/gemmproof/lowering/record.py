@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from gemmproof.reference.gpus import GPU
@@ -207,3 +207,27 @@ def list_excess(needs: Resources, gpu: GPU) -> Iterator[tuple[int, int, str]]:
 def format_known(known: str) -> str:
     """Return the text for a specialisation of an argument."""
     return {"": "neither", "16": "divisible by 16", "1": "equal to 1"}[known]
+
+
+@dataclass(slots=True)
+class LoweredTarget:
+    """The launches of a kernel on one target: the records, and a line on each failure.
+
+    `variants` and `notes` are those of a sweep (`serve_sweep`), the first one for each record.
+    `mistake` is the reason, in a line, why nothing could be captured, and `output` the last output
+    of a worker in which gemmproof itself failed.
+    """
+
+    gpu: str
+    lowerings: list[LoweredLaunch] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    mistake: str = ""
+    output: str = ""
+    variants: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if every launch was compiled."""
+        compiled = all(not lowering.error for lowering in self.lowerings)
+        return compiled and not self.failures and not self.mistake

@@ -4,40 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gemmproof.lowering.captured_output import find_last_words
-from gemmproof.lowering.record import LoweredLaunch
+from gemmproof.lowering.record import LoweredLaunch, LoweredTarget
 from gemmproof.worker.protocol import Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import Limits, open_pool, watch
 
 Follow = Callable[[str], AbstractContextManager[Listener]]
-
-
-@dataclass(slots=True)
-class LoweredTarget:
-    """The launches of a kernel on one target: the records, and a line on each failure.
-
-    `variants` and `notes` are those of a sweep (`serve_sweep`), the first one for each record.
-    `mistake` is the reason, in a line, why nothing could be captured, and `output` the last output
-    of a worker in which gemmproof itself failed.
-    """
-
-    gpu: str
-    lowerings: list[LoweredLaunch] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    mistake: str = ""
-    output: str = ""
-    variants: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def is_whole(self) -> bool:
-        """True if every launch was compiled."""
-        compiled = all(not lowering.error for lowering in self.lowerings)
-        return compiled and not self.failures and not self.mistake
 
 
 def lower(

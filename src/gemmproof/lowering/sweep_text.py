@@ -13,10 +13,10 @@ from gemmproof.lowering.record import (
     DotLowering,
     GlobalAccess,
     LoweredLaunch,
+    LoweredTarget,
     format_known,
     list_excess,
 )
-from gemmproof.lowering.run import LoweredTarget
 from gemmproof.lowering.text import format_access, label_dot
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import format_count

@@ -21,6 +21,7 @@ from gemmproof.lowering.compile import (
     join_launches,
 )
 from gemmproof.lowering.facts import tell
+from gemmproof.lowering.guarantee_outcome import weigh_launches
 from gemmproof.lowering.preview import Dot, list_changes
 from gemmproof.lowering.record import FMA, UNKNOWN, LoweredLaunch
 from gemmproof.lowering.sweep import Variant, find_variants, list_case_changes, list_unspecialised
@@ -336,3 +337,19 @@ def serve_sweep(
         if not lowering.error:
             begun.unlink(missing_ok=True)
     emit({"event": "compiled", "launches": len(launches), "notes": notes})
+
+
+# -- guarantees ----------------------------------------------------------------------------------
+def serve_claims(
+    request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
+) -> None:
+    """Assess every launch of the request's kernel, for each of its GPUs; runs in the worker.
+
+    `plan`: `room` for files, and `done`, how many launches an earlier worker reported.
+    """
+    emit({"event": "ready"})
+    kernel = find_kernel(request)
+    case = None if request.case is None else Case.from_json(request.case)
+    workdir, done = Path(request.plan["room"]), request.plan["done"]
+    outcome = weigh_launches(kernel, request.gpu, case, request.max_examples, workdir, emit, done)
+    emit({"event": "compiled", "launches": len(outcome.plan.launches)})

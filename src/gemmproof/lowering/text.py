@@ -11,10 +11,10 @@ from gemmproof.lowering.record import (
     DotLowering,
     GlobalAccess,
     LoweredLaunch,
+    LoweredTarget,
     Resources,
     list_excess,
 )
-from gemmproof.lowering.run import LoweredTarget
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.text import STYLES, Line, clean

@@ -103,7 +103,7 @@ def serve(request: Request, emit: Listener) -> None:
 
         return serve_lowering(request, _find_kernel, emit)
     if request.ask == "claims":
-        from gemmproof.lowering.guarantee_check import serve as serve_claims
+        from gemmproof.lowering.task import serve_claims
 
         return serve_claims(request, _find_kernel, emit)
     if request.ask == "sweep":
