@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-tests = (ROOT / "tests" / part for part in ("support", "corpora", "witnesses", "witnesses/ttir"))
-sys.path[:0] = map(str, (ROOT, ROOT / "src", *tests))
+sys.path[:0] = map(str, (ROOT, ROOT / "src"))
 
 from scripts.command import run
 from scripts.gpu import (

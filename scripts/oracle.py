@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-tests = (ROOT / "tests" / part for part in ("support", "corpora"))
-sys.path[:0] = map(str, (ROOT, ROOT / "src", *tests))
+sys.path[:0] = map(str, (ROOT, ROOT / "src"))
 
 from scripts.command import run
 from scripts.verdicts import files

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-tests = (ROOT / "tests" / part for part in ("support", "corpora"))
-sys.path[:0] = map(str, (ROOT, ROOT / "src", *tests))
+sys.path[:0] = map(str, (ROOT, ROOT / "src"))
 
 from scripts.command import run
 from scripts.docs import (

@@ -4,9 +4,9 @@ import os
 
 import pytest
 from _pytest.terminal import TerminalReporter
-from engine_at_hand import share_engine
 from hypothesis import HealthCheck, settings
-from triton_versions import holds
+from tests.engine_at_hand import share_engine
+from tests.support.triton_versions import holds
 
 # No test concerns the GPU of this machine, which changes what a wrapper sees without a fake one.
 # torch reads it when it first looks for a device; processes of tests inherit it.

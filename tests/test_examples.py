@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from lanes import first_of_each
+from tests.support.lanes import first_of_each
 
 from gemmproof.cli import main
 

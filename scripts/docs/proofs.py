@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import median
 from types import ModuleType
 
-from families.table import RIGHT
-from mutant import CLASSES
-from mutants import unflawed
-from mutants.table import MUTANTS, SURVIVORS
-from no_false_alarm.table import KERNELS
 from scripts.docs.markdown import fill, make_table, update
-from wide import wide
+from tests.corpora.families.table import RIGHT
+from tests.corpora.mutant import CLASSES
+from tests.corpora.mutants import unflawed
+from tests.corpora.mutants.table import MUTANTS, SURVIVORS
+from tests.corpora.no_false_alarm.table import KERNELS
+from tests.support.wide import wide
 
 from gemmproof.engine.check import check
 from gemmproof.engine.proofs import PROVABLE
@@ -90,7 +90,7 @@ def list_kernels() -> list[tuple[KernelUnderTest, str, str | None]]:
         right.append(KernelUnderTest(f"docs/examples/{name}.py", launch, contract))
     for target, contract in TUTORIALS.items():
         module, _, function = target.partition(":")
-        launch = getattr(import_module(f"tutorials.{module}"), function)
+        launch = getattr(import_module(f"tests.corpora.tutorials.{module}"), function)
         right.append(KernelUnderTest(target.replace(":", "."), launch, contract))
     wrong = [(m.kernel, m.letter, m.target) for m in (*MUTANTS, *SURVIVORS)]
     return [*wrong, *((kernel, "", None) for kernel in right)]

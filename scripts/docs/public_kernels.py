@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from families.table import FAMILIES, RIGHT
-from no_false_alarm.table import KERNELS
 from scripts.docs.markdown import fill, make_table, update
+from tests.corpora.families.table import FAMILIES, RIGHT
+from tests.corpora.no_false_alarm.table import KERNELS
 
 from gemmproof.engine.check import check
 from gemmproof.properties.contract import Contract

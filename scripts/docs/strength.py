@@ -8,9 +8,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from mutant import CLASSES, Mutant
-from mutants.table import MUTANTS, SURVIVORS
 from scripts.docs.markdown import fill, make_table, update
+from tests.corpora.mutant import CLASSES, Mutant
+from tests.corpora.mutants.table import MUTANTS, SURVIVORS
 
 from gemmproof.engine.check import check
 from gemmproof.properties.finding import Finding

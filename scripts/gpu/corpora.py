@@ -8,10 +8,10 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from families.table import RIGHT
-from mutants.table import MUTANTS, SURVIVORS
-from no_false_alarm.table import KERNELS
 from scripts.gpu.evidence import Row, collect, run_each
+from tests.corpora.families.table import RIGHT
+from tests.corpora.mutants.table import MUTANTS, SURVIVORS
+from tests.corpora.no_false_alarm.table import KERNELS
 
 from gemmproof.backends.cuda_device import Gpu, Launches
 from gemmproof.engine.observe import judge, observe

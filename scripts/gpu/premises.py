@@ -80,14 +80,14 @@ def _kernels(set: str) -> dict[str, KernelUnderTest]:
     if set == "conftest":
         kernels = list_kernels("premises", CONFTEST)
     elif set == "families":
-        kernels = list(import_module("families.table").RIGHT)
+        kernels = list(import_module("tests.corpora.families.table").RIGHT)
     elif set == "no_false_alarm":
-        kernels = list(import_module("no_false_alarm.table").KERNELS)
+        kernels = list(import_module("tests.corpora.no_false_alarm.table").KERNELS)
     else:
-        contract = import_module("wide").wide(layouts="contiguous")
+        contract = import_module("tests.support.wide").wide(layouts="contiguous")
         kernels = []
         for module, function in TUTORIALS:
-            launch = getattr(import_module(f"tutorials.{module}"), function)
+            launch = getattr(import_module(f"tests.corpora.tutorials.{module}"), function)
             kernels.append(KernelUnderTest(f"{module}:{function}", launch, contract))
     return {kernel.name: kernel for kernel in kernels if not kernel.device_only}
 

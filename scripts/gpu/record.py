@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import recorded_ttir
 import triton
-from recorded import casts
-from recorded.cases import cases, inputs
-from recorded.kernel import launch, tensor
 from scripts.gpu.calls import find_calls, launch_call
 from scripts.gpu.evidence import require_gpu, run_each
+from tests.witnesses.recorded import casts
+from tests.witnesses.recorded.cases import cases, inputs
+from tests.witnesses.recorded.kernel import launch, tensor
 from ttir_cases import existing
 
 from gemmproof.reference.arithmetic import Array

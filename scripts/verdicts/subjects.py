@@ -11,11 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from zlib import crc32
 
-from families.table import FAMILIES
-from mutants import unflawed
-from mutants.table import MUTANTS, SURVIVORS
-from no_false_alarm.table import KERNELS
-from wide import wide
+from tests.corpora.families.table import FAMILIES
+from tests.corpora.mutants import unflawed
+from tests.corpora.mutants.table import MUTANTS, SURVIVORS
+from tests.corpora.no_false_alarm.table import KERNELS
+from tests.support.wide import wide
 
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest, Operand
@@ -94,7 +94,7 @@ def _iter_tutorials() -> Iterator[KernelSubject]:
         ("any_layout:matmul", dense, "dense"),
     ):
         module, _, function = target.partition(":")
-        launch = getattr(import_module(f"tutorials.{module}"), function)
+        launch = getattr(import_module(f"tests.corpora.tutorials.{module}"), function)
         yield KernelSubject(f"tutorials/{target}:{name}", KernelUnderTest(target, launch, contract))
 
 

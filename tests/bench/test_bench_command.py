@@ -9,8 +9,8 @@ from typing import NoReturn
 from xml.etree import ElementTree
 
 import pytest
-from cli_project import NO_ROOM, refuse
-from fake_cuda_device import MEASURE_CEILING, FakeDevice, measure_small
+from tests.bench.fake_cuda_device import MEASURE_CEILING, FakeDevice, measure_small
+from tests.support.cli_project import NO_ROOM, refuse
 
 from gemmproof.bench import task as worker
 from gemmproof.bench.record import BenchReport

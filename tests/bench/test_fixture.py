@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pytest_project import EXAMPLES, run_pytest, write_project
+from tests.support.pytest_project import EXAMPLES, run_pytest, write_project
 
 from gemmproof.bench.fixture import SampleClock
 

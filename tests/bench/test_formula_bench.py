@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
-from fake_cuda_device import FakeDevice, run
+from tests.bench.fake_cuda_device import FakeDevice, run
 
 from gemmproof import Contract, KernelUnderTest, OneOf, Operand
 from gemmproof.bench.problems import Problem

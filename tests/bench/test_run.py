@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from fake_cuda_device import SMALL, FakeDevice, allocating, right, run
+from tests.bench.fake_cuda_device import SMALL, FakeDevice, allocating, right, run
 
 from gemmproof.bench import record
 from gemmproof.bench.problems import Problem
@@ -171,7 +171,7 @@ def test_operands_without_room_are_told_in_one_line(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
 
     monkeypatch.setattr(FakeDevice, "capture", fails)
-    monkeypatch.setattr("fake_cuda_device.measure_small", lambda *_: None)
+    monkeypatch.setattr("tests.bench.fake_cuda_device.measure_small", lambda *_: None)
     with pytest.raises(TargetError, match="24x20x32 fp16: got CUDA out of memory, expected room"):
         run(right)
 

@@ -6,7 +6,7 @@ import argparse
 import json
 
 import pytest
-from cli_project import NO_ROOM, refuse
+from tests.support.cli_project import NO_ROOM, refuse
 
 from gemmproof.bench.record import BenchReport, Interval, TimedRow
 from gemmproof.cli import main

@@ -1,8 +1,8 @@
 """Multiply-adds a second of the dot models, compared with mmasim; run with --benchmark-enable."""
 
-import drift_kernels
 import numpy as np
 import pytest
+from tests.support import drift_kernels
 
 from gemmproof.drift.run import simulate_product
 from gemmproof.properties.judges.accumulator_drift import declared_model, measure

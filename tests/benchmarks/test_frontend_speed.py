@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from interpreter_process import start_interpreter
+from tests.support.interpreter_process import start_interpreter
 
 from gemmproof.engine.check import check
 from gemmproof.properties.kernel import KernelUnderTest
@@ -50,7 +50,7 @@ def test_ratio_on_a_larger_product(benchmark):
     matmul = load_file(EXAMPLE).matmul
     a, b = (torch.randn(side, side, dtype=torch.float16) for _ in "ab")
     with start_interpreter() as call:
-        _, theirs = call("interpreter_process:time_call", "right:matmul", a, b)
+        _, theirs = call("tests.support.interpreter_process:time_call", "right:matmul", a, b)
     run(matmul, a, b)
     ours = []
     for _ in range(7):

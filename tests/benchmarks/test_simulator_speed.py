@@ -3,9 +3,9 @@
 import time
 
 import pytest
-from interpreter_process import start_interpreter
-from simulator_cases import Case, operands_of
-from simulator_kernels import multiply
+from tests.support.interpreter_process import start_interpreter
+from tests.support.simulator_cases import Case, operands_of
+from tests.support.simulator_kernels import multiply
 
 from gemmproof.reference.simulator import run
 
@@ -17,7 +17,7 @@ OTHERS = [
     Case(kernel, 256, 256, 512, "fp16", BLOCK_M=32, BLOCK_N=32, BLOCK_K=32, PARTS=7)
     for kernel in ("grouped", "swizzled", "persistent", "splitk")
 ]
-TIMED = ("interpreter_process:time_call", "simulator_kernels:multiply")
+TIMED = ("tests.support.interpreter_process:time_call", "tests.support.simulator_kernels:multiply")
 ROUNDS = 15
 RATIO = 200
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from cli_project import refuse
-from pytest_project import HEAD
+from tests.support.cli_project import refuse
+from tests.support.pytest_project import HEAD
 
 from gemmproof.cli import EXIT, main
 from gemmproof.reference.gpus import UNMODELLED

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from cli_project import refuse
+from tests.support.cli_project import refuse
 
 from gemmproof.cli import EXIT, main
 

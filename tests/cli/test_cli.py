@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cli_project import KERNELS, project_folder, register  # noqa: F401
+from tests.support.cli_project import KERNELS, project_folder, register  # noqa: F401
 
 from gemmproof import kernels
 from gemmproof.cli import EXIT, main

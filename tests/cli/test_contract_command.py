@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_project import refuse
+from tests.support.cli_project import refuse
 
 from gemmproof.cli import EXIT, main
 from gemmproof.commands import check

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
-import drift_kernels
 import pytest
-from cli_project import NO_ROOM, refuse
+from tests.support import drift_kernels
+from tests.support.cli_project import NO_ROOM, refuse
 
 from gemmproof.cli import main, parser
 from gemmproof.commands import drift as command

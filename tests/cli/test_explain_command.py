@@ -9,8 +9,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cli_project import NO_ROOM, refuse
-from lanes import first_of_each
+from tests.support.cli_project import NO_ROOM, refuse
+from tests.support.lanes import first_of_each
 
 from gemmproof.cli import main
 from gemmproof.engine.check import check

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_project import refuse
-from lanes import first_of_each
-from pytest_project import run_pytest
+from tests.support.cli_project import refuse
+from tests.support.lanes import first_of_each
+from tests.support.pytest_project import run_pytest
 
 from gemmproof.cli import main
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cli_project import project_folder, refuse, register  # noqa: F401
+from tests.support.cli_project import project_folder, refuse, register  # noqa: F401
 
 from gemmproof.cli import EXIT, main
 from gemmproof.worker import fork_server

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from tiled import launch, store
+from tests.corpora.tiled import launch, store
 
 
 @triton.jit

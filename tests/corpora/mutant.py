@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 
-from wide import wide
+from tests.support.wide import wide
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
@@ -98,7 +98,7 @@ class Mutant:
     def kernel(self) -> KernelUnderTest:
         """The mutant as the suite judges it."""
         module, _, function = self.wrapper.partition(":")
-        launch = getattr(import_module(f"{self.folder}.{module}"), function)
+        launch = getattr(import_module(f"tests.corpora.{self.folder}.{module}"), function)
         if self.right is not None:
             return replace(self.right, name=self.name, launch=launch)
         return KernelUnderTest(self.name, launch, self.contract)

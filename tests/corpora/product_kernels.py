@@ -7,8 +7,8 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from product_wrappers import make_slices, slice_kernel
-from tiled import launch, plain, product, store
+from tests.corpora.product_wrappers import make_slices, slice_kernel
+from tests.corpora.tiled import launch, plain, product, store
 
 
 @triton.jit

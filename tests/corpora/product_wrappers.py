@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
-from tiled import launch, plain
+from tests.corpora.tiled import launch, plain
 
 
 def rows_of_whole_tiles(a, b):

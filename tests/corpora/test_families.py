@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from families.table import FAMILIES, RIGHT
-from lanes import combine
+from tests.corpora.families.table import FAMILIES, RIGHT
+from tests.support.lanes import combine
 
 from gemmproof.engine.check import check
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from mutant import CLASSES, Mutant
-from mutants.table import MUTANTS
-from mutants.unflawed import KERNELS
+from tests.corpora.mutant import CLASSES, Mutant
+from tests.corpora.mutants.table import MUTANTS
+from tests.corpora.mutants.unflawed import KERNELS
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.check import check

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from no_false_alarm.table import KERNELS, LANES
+from tests.corpora.no_false_alarm.table import KERNELS, LANES
 
 from gemmproof.engine.check import check
 

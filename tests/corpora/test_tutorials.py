@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 import pytest
-from wide import wide
+from tests.support.wide import wide
 
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case
@@ -24,7 +24,7 @@ STRAYING = ["step_by_step:matmul", "any_layout:matmul"]
 
 def check_tutorial(target: str, contract: Contract):
     module, _, function = target.partition(":")
-    launch = getattr(importlib.import_module(f"tutorials.{module}"), function)
+    launch = getattr(importlib.import_module(f"tests.corpora.tutorials.{module}"), function)
     return check(KernelUnderTest(target, launch, contract), max_examples=40)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from wide import wide
+from tests.support.wide import wide
 
 from gemmproof.backends.autotune import choose
 from gemmproof.backends.cuda import launch_cases

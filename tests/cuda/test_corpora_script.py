@@ -6,9 +6,9 @@ import pickle
 
 import numpy as np
 import pytest
-from fake_gpu import FakeGpu, flip
 from scripts.command import run
 from scripts.gpu import calls, corpora
+from tests.cuda.fake_gpu import FakeGpu, flip
 from tests.witnesses.recorded.calls import bits_of, predict_call
 
 from gemmproof.fake_device import DeviceRequest

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from fake_gpu import NAMES, FakeGpu, flip, only_root, statuses
-from pytest_project import run_pytest, write_project
+from tests.cuda.fake_gpu import NAMES, FakeGpu, flip, only_root, statuses
+from tests.support.pytest_project import run_pytest, write_project
 
 from gemmproof import Contract, KernelUnderTest, check, multiple_of
 from gemmproof.cli import EXIT, main

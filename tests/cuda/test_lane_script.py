@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fake_gpu import FakeGpu
 from scripts.gpu import evidence, lane
+from tests.cuda.fake_gpu import FakeGpu
 
 HERE = Path(__file__).parent
 STYLES = "tests/corpora/registered.py"

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-import launched_kernels as kernels
 import pytest
 import torch
-from fake_gpu import (
+from tests.cuda import launched_kernels as kernels
+from tests.cuda.fake_gpu import (
     CASES,
     CONTRACT,
     NAMES,
@@ -19,7 +19,7 @@ from fake_gpu import (
     only_root,
     statuses,
 )
-from wide import wide
+from tests.support.wide import wide
 
 from gemmproof.backends import cuda as lane
 from gemmproof.backends.autotune import CaseNotRunnable

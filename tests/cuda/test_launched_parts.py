@@ -3,11 +3,11 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-import launched_kernels as kernels
 import numpy as np
 import pytest
 import torch
-from fake_gpu import CPU, launch
+from tests.cuda import launched_kernels as kernels
+from tests.cuda.fake_gpu import CPU, launch
 from triton.runtime.errors import OutOfResources
 
 from gemmproof.backends.autotune import force

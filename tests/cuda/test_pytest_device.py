@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from fake_gpu import NAMES
-from lanes import first_of_each
-from pytest_project import ROOT, list_failed, run_pytest, write_project
+from tests.cuda.fake_gpu import NAMES
+from tests.support.lanes import first_of_each
+from tests.support.pytest_project import ROOT, list_failed, run_pytest, write_project
 
 PATHS = (Path(__file__).parent, ROOT / "tests" / "support")
 CONFTEST = """

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from lanes import first_of_each
-from mutants.table import MUTANTS, SURVIVORS
+from tests.corpora.mutants.table import MUTANTS, SURVIVORS
+from tests.support.lanes import first_of_each
 
 from gemmproof.cli import parser
 from gemmproof.commands.check import contract_of

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from cli_project import project_folder, refuse  # noqa: F401
+from tests.support.cli_project import project_folder, refuse  # noqa: F401
 
 from gemmproof.cli import main
 from gemmproof.properties.table import BY_NAME

@@ -3,8 +3,8 @@
 import threading
 
 import pytest
-from cli_project import project_folder  # noqa: F401
-from pytest_project import HEAD
+from tests.support.cli_project import project_folder  # noqa: F401
+from tests.support.pytest_project import HEAD
 
 from gemmproof import terminal as shown
 from gemmproof.cli import main

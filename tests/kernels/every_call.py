@@ -8,7 +8,7 @@ from functools import cache, partial
 from itertools import groupby
 
 import torch
-from compiled import capture_launches
+from tests.kernels.compiled import capture_launches
 
 from gemmproof import kernels
 from gemmproof.kernels import KERNELS

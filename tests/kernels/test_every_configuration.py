@@ -9,10 +9,10 @@ import re
 from importlib import import_module
 
 import pytest
-from every_call import CASES, list_launches
+from tests.kernels.every_call import CASES, list_launches
+from tests.support.triton_versions import holds
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
-from triton_versions import holds
 
 from gemmproof import kernels
 from gemmproof.lowering.assembly import read_cubin

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock, patch
 import pytest
 import torch
 import triton.language as tl
-from calls import assert_refused
+from tests.kernels.calls import assert_refused
 
 from gemmproof import kernels
 from gemmproof.kernels.arguments import (

@@ -6,8 +6,8 @@ from unittest.mock import MagicMock, patch
 import pytest
 import torch
 import triton.language as tl
-from calls import assert_pointers_told, assert_refused, run_quietly
-from lanes import combine, first_of_each
+from tests.kernels.calls import assert_pointers_told, assert_refused, run_quietly
+from tests.support.lanes import combine, first_of_each
 
 from gemmproof.kernels import bmm
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE, FP8, MAX_SIZE

@@ -5,9 +5,9 @@ from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
-from calls import assert_pointers_told, assert_refused, run_quietly
-from compiled import capture_launches
-from lanes import combine, first_of_each
+from tests.kernels.calls import assert_pointers_told, assert_refused, run_quietly
+from tests.kernels.compiled import capture_launches
+from tests.support.lanes import combine, first_of_each
 
 from gemmproof.kernels import grouped_gemm
 from gemmproof.kernels.grouped_gemm import (

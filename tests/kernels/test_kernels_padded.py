@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from calls import integers, multiply, run_quietly
+from tests.kernels.calls import integers, multiply, run_quietly
 
 from gemmproof.kernels import gemm, matmul_padded
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE

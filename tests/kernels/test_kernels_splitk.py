@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from calls import integers, multiply, run_quietly
-from compiled import capture_launches
-from every_call import empty
-from lanes import first_of_each
+from tests.kernels.calls import integers, multiply, run_quietly
+from tests.kernels.compiled import capture_launches
+from tests.kernels.every_call import empty
+from tests.support.lanes import first_of_each
 
 from gemmproof.kernels import matmul_splitk
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE

@@ -5,8 +5,8 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from calls import integers, multiply, run_quietly
-from lanes import first_of_each
+from tests.kernels.calls import integers, multiply, run_quietly
+from tests.support.lanes import first_of_each
 
 from gemmproof.kernels import matmul_streamk
 from gemmproof.kernels.arguments import DEFAULT_OUT_DTYPE

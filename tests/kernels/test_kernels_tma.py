@@ -8,8 +8,8 @@ from unittest.mock import MagicMock, patch
 import pytest
 import torch
 import triton.language as tl
-from calls import assert_pointers_told
-from lanes import combine, first_of_each
+from tests.kernels.calls import assert_pointers_told
+from tests.support.lanes import combine, first_of_each
 
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.kernels import matmul_persistent, matmul_tma

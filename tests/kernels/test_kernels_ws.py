@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from compiled import capture_launches
-from lanes import first_of_each
+from tests.kernels.compiled import capture_launches
+from tests.support.lanes import first_of_each
 
 from gemmproof.cli import EXIT, main
 from gemmproof.kernels.arguments import FLOAT_OUT, FP8

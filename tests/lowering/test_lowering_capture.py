@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import lowered_kernels
 import pytest
-from lower import capture
-from replaced_ptxas import hide_tools, replace_ptxas
+from tests.kernels.replaced_ptxas import hide_tools, replace_ptxas
+from tests.lowering import lowered_kernels
+from tests.lowering.lower import capture
 
 from gemmproof.lowering import compile as compiling
 from gemmproof.lowering.compile import join_launches

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from replaced_ptxas import replace_ptxas
+from tests.kernels.replaced_ptxas import replace_ptxas
 
 from gemmproof.cli import main
 

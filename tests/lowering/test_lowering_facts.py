@@ -1,9 +1,9 @@
 """Facts of real compiles, compared with what NVIDIA's tools read from the same binary."""
 
-import lowered_kernels
 import pytest
-from lanes import first_of_each
-from lower import compile_only, count_sass, read_usage
+from tests.lowering import lowered_kernels
+from tests.lowering.lower import compile_only, count_sass, read_usage
+from tests.support.lanes import first_of_each
 
 #: A wrapper, format and target; an instruction's unit, shape and formats, and its name in SASS.
 DOTS = {

@@ -7,9 +7,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import lowered_kernels as kernels
 import pytest
 import torch
+from tests.lowering import lowered_kernels as kernels
 
 from gemmproof.cli import EXIT, main
 from gemmproof.engine.check import check

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-import lowered_kernels as kernels
 import pytest
 import torch
-from lower import FORMATS
+from tests.lowering import lowered_kernels as kernels
+from tests.lowering.lower import FORMATS
 
 from gemmproof.lowering.assumption_check import compile_dots
 from gemmproof.lowering.assumptions import AGREED, CONTRADICTED, compare, join_predicted

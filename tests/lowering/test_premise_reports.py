@@ -8,7 +8,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from warm_process import run_module
+from tests.support.warm_process import run_module
 
 from gemmproof.cli import EXIT, main
 from gemmproof.engine.assemble import make_report

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from triton_versions import holds, version_of
+from tests.support.triton_versions import holds, version_of
 
 from gemmproof.reference.gpus import TARGETS
 

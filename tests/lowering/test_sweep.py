@@ -5,10 +5,9 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-import lowered_kernels
 import pytest
-import swept_kernels
-from lower import capture
+from tests.lowering import lowered_kernels, swept_kernels
+from tests.lowering.lower import capture
 
 from gemmproof import Contract, multiple_of
 from gemmproof.cli import main

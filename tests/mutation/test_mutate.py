@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from pytest_project import HEAD
 from scripts.docs import mutation
+from tests.support.pytest_project import HEAD
 
 from gemmproof.cli import main
 from gemmproof.terminal import Interrupted

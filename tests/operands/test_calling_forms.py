@@ -4,8 +4,8 @@ import re
 
 import numpy as np
 import pytest
-from families import calling_forms as called
-from mutants import promises
+from tests.corpora.families import calling_forms as called
+from tests.corpora.mutants import promises
 
 from gemmproof import Contract, KernelUnderTest, OneOf, Operand, check
 from gemmproof.kernels import matmul

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from families.quantized import INT8, int8_mm
-from families.row_scales import FAMILY, scaled_mm
+from tests.corpora.families.quantized import INT8, int8_mm
+from tests.corpora.families.row_scales import FAMILY, scaled_mm
 
 from gemmproof import Contract, KernelUnderTest, Operand, check, multiple_of
 from gemmproof.kernels import matmul

@@ -6,9 +6,9 @@ import shutil
 from xml.etree import ElementTree
 
 import pytest
-from lanes import first_of_each
-from pytest_project import HEAD, ROOT, SUITE, list_failed, run_pytest, write_project
-from warm_process import execute_module
+from tests.support.lanes import first_of_each
+from tests.support.pytest_project import HEAD, ROOT, SUITE, list_failed, run_pytest, write_project
+from tests.support.warm_process import execute_module
 
 CONFTEST = """
 def pytest_gemm_kernels():

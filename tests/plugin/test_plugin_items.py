@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from pytest_project import HEAD, read_outcomes, run_pytest, write_project
+from tests.support.pytest_project import HEAD, read_outcomes, run_pytest, write_project
 
 from gemmproof import KernelUnderTest, suite
 from gemmproof.plugin import GemmItem

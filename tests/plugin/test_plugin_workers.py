@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from pytest_project import HEAD, read_outcomes, run_pytest, write_project
+from tests.support.pytest_project import HEAD, read_outcomes, run_pytest, write_project
 
 HARM = """
 import ctypes, os, sys

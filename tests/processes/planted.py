@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import acts
+from tests.processes import acts
 
 #: Calls of each kernel, numbered by M; a fault is planted in one of them.
 CALLS = 5

@@ -6,9 +6,9 @@ import os
 import stat
 
 import pytest
-from cli_process import run
-from cli_project import project_folder, register  # noqa: F401
-from lanes import first_of_each
+from tests.processes.cli_process import run
+from tests.support.cli_project import project_folder, register  # noqa: F401
+from tests.support.lanes import first_of_each
 
 from gemmproof.cli import main
 from gemmproof.report.files import find_obstacle, replace_file

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from supervised import LIMITS, each_way, judging  # noqa: F401
+from tests.support.supervised import LIMITS, each_way, judging  # noqa: F401
 
 from gemmproof.worker import processes
 from gemmproof.worker.processes import Clock, _room_in_containers

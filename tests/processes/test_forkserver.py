@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from supervised import each_way, judging  # noqa: F401
+from tests.support.supervised import each_way, judging  # noqa: F401
 
 from gemmproof.worker import fork_server, supervisor
 

@@ -8,8 +8,8 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
-from cli_process import find_left, finish, heed_signals, start, wait_for
-from waiting_project import KERNELS, write_project
+from tests.processes.cli_process import find_left, finish, heed_signals, start, wait_for
+from tests.processes.waiting_project import KERNELS, write_project
 
 IMPORTING = """
 import time

@@ -6,8 +6,8 @@ import signal
 from xml.etree import ElementTree
 
 import pytest
-from cli_process import find_left, finish, run, start, wait_for
-from waiting_project import write_project
+from tests.processes.cli_process import find_left, finish, run, start, wait_for
+from tests.processes.waiting_project import write_project
 
 SIGNOFF = ("signoff", "--jobs", "1", "--max-examples", "2", "--time-limit", "600")
 UNDER_WAY = "not judged when this was written: the run was under way"

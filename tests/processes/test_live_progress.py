@@ -5,7 +5,7 @@ import pty
 import time
 
 import pytest
-from cli_process import finish, start
+from tests.processes.cli_process import finish, start
 
 KERNELS = """
 import os, time

@@ -9,8 +9,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cli_process import find_left, run
-from planted import CALLS, KINDS, list_planted
+from tests.processes.cli_process import find_left, run
+from tests.processes.planted import CALLS, KINDS, list_planted
 
 PLANTED = list_planted()
 EVERY = 20  # so many faults, then a right kernel

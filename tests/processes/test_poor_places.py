@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from cli_process import find_left, run
-from cli_project import project_folder  # noqa: F401
-from lanes import first_of_each
+from tests.processes.cli_process import find_left, run
+from tests.support.cli_project import project_folder  # noqa: F401
+from tests.support.lanes import first_of_each
 
 #: Commands of the shell before it runs the command.
 PLACES = {

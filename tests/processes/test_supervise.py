@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_process import wait_for
-from lanes import first_of_each
-from supervised import LIMITS, each_way, judging  # noqa: F401
+from tests.processes.cli_process import wait_for
+from tests.support.lanes import first_of_each
+from tests.support.supervised import LIMITS, each_way, judging  # noqa: F401
 
 from gemmproof import Contract
 from gemmproof.properties.cases.case import Case

@@ -8,7 +8,7 @@ import time
 from contextlib import nullcontext
 
 import pytest
-from cli_process import find_left, finish, start
+from tests.processes.cli_process import find_left, finish, start
 
 from gemmproof.cli import main
 from gemmproof.target import parse

@@ -2,7 +2,7 @@
 
 import triton
 import triton.language as tl
-from tiled import launch, plain, product, store
+from tests.corpora.tiled import launch, plain, product, store
 
 
 def decide_by_strides(a, b):

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from fake_engine import check
+from tests.support.fake_engine import check
 
 
 def _end(harm):

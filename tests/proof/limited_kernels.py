@@ -2,7 +2,7 @@
 
 import triton
 import triton.language as tl
-from tiled import launch
+from tests.corpora.tiled import launch
 
 
 @triton.jit

@@ -7,11 +7,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from limited_kernels import advanced_by_trips, doubled_rows_of_c, rows_of_c_in_32_bits
-from limited_kernels import without_k_mask as unmasked
-from limited_kernels import without_k_mask_and_one_column_off as unmasked_and_shifted
-from mutants.offsets import k_offset_of_b_in_32_bits, right, row_offset_of_a_in_32_bits
-from mutants.table import MUTANTS
+from tests.corpora.mutants.offsets import (
+    k_offset_of_b_in_32_bits,
+    right,
+    row_offset_of_a_in_32_bits,
+)
+from tests.corpora.mutants.table import MUTANTS
+from tests.proof.limited_kernels import advanced_by_trips, doubled_rows_of_c, rows_of_c_in_32_bits
+from tests.proof.limited_kernels import without_k_mask as unmasked
+from tests.proof.limited_kernels import without_k_mask_and_one_column_off as unmasked_and_shifted
 
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.properties.cases.case import Case

@@ -5,7 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from pytest_project import list_failed, run_pytest, write_project
+from tests.support.pytest_project import list_failed, run_pytest, write_project
 
 from gemmproof.cli import EXIT, main
 from gemmproof.worker import protocol

@@ -9,8 +9,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cli_project import project_folder  # noqa: F401
-from supervised import each_way, judging  # noqa: F401
+from tests.support.cli_project import project_folder  # noqa: F401
+from tests.support.supervised import each_way, judging  # noqa: F401
 
 from gemmproof.cli import EXIT, main
 from gemmproof.worker import protocol
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{ROOT}", prepend=os.pathsep)
 
 
 @pytest.mark.lane("full")

@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from fake_simulator import cases_in, check_with, fake_run, stray_load
-from wide import wide
+from tests.support.fake_simulator import cases_in, check_with, fake_run, stray_load
+from tests.support.wide import wide
 
 from gemmproof.engine.proofs import PROVABLE
 from gemmproof.properties import table

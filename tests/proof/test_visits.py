@@ -1,11 +1,11 @@
 """A case for each side of every guard and branch; paths that no case visits are named."""
 
-import branching_wrappers as wrappers
-import misleading_hints
 import pytest
-from lanes import first_of_each
-from tiled import plain
-from wide import wide
+from tests.corpora import misleading_hints
+from tests.corpora.tiled import plain
+from tests.proof import branching_wrappers as wrappers
+from tests.support.lanes import first_of_each
+from tests.support.wide import wide
 
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.properties.cases.case import Case

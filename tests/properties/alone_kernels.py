@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from no_false_alarm.splitting import atomic_kernel
+from tests.corpora.no_false_alarm.splitting import atomic_kernel
 
 
 @triton.jit

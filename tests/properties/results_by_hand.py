@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from wide import wide
+from tests.support.wide import wide
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.observe import judge, observe

@@ -5,9 +5,13 @@ import math
 import pytest
 import torch
 import triton
-from mutants.offsets import right, row_offset_of_a_in_32_bits, row_offset_of_c_in_32_bits
-from no_false_alarm.splitting import locked_kernel
-from wide import wide
+from tests.corpora.mutants.offsets import (
+    right,
+    row_offset_of_a_in_32_bits,
+    row_offset_of_c_in_32_bits,
+)
+from tests.corpora.no_false_alarm.splitting import locked_kernel
+from tests.support.wide import wide
 
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.backends.cuda import select_cases

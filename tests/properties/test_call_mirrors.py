@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from lanes import first_of_each
+from tests.support.lanes import first_of_each
 
 from gemmproof import kernels
 from gemmproof.engine.check import check

@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
-from wide import wide
+from tests.support.wide import wide
 
 from gemmproof.properties.cases import generate
 from gemmproof.properties.cases.case import Case

@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_simulator import HERE, check_with, fake_run, right, stray_load
+from tests.support.fake_simulator import HERE, check_with, fake_run, right, stray_load
 
 from gemmproof.engine.check import check
 from gemmproof.engine.findings import join, label_axis

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from results_by_hand import outcome_of, product
+from tests.properties.results_by_hand import outcome_of, product
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import as_array, as_tensor

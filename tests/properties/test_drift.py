@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import drift_kernels
 import numpy as np
 import pytest
-from lanes import first_of_each
 from scripts.docs import tensor_cores
 from scripts.docs.markdown import fill
-from wide import wide
+from tests.support import drift_kernels
+from tests.support.lanes import first_of_each
+from tests.support.wide import wide
 
 from gemmproof.drift.run import drift, drift_of, launch_product, simulate_product
 from gemmproof.drift.text import lines

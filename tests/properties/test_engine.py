@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fake_simulator import cases_in, check_with, fake_run, right, stray_load
-from wide import wide
+from tests.support.fake_simulator import cases_in, check_with, fake_run, right, stray_load
+from tests.support.wide import wide
 
 from gemmproof.engine.check import MORE, check
 from gemmproof.properties import table

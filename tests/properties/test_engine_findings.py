@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fake_simulator import HERE, cases_in, check_with, fake_run, right, stray_load
+from tests.support.fake_simulator import HERE, cases_in, check_with, fake_run, right, stray_load
 
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.properties import table

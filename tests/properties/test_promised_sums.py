@@ -4,9 +4,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from lanes import first_of_each
-from mutants import precision
-from results_by_hand import LAUNCH, names, outcome_of, product
+from tests.corpora.mutants import precision
+from tests.properties.results_by_hand import LAUNCH, names, outcome_of, product
+from tests.support.lanes import first_of_each
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.check import check

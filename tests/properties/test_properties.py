@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from results_by_hand import HERE, names, outcome_of, product
+from tests.properties.results_by_hand import HERE, names, outcome_of, product
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.observe import judge, observe

@@ -2,12 +2,12 @@
 
 from functools import partial
 
-import alone_kernels as kernels
 import pytest
 import torch
-from lanes import first_of_each
-from mutants import scheduling, strides, tuning
-from wide import wide
+from tests.corpora.mutants import scheduling, strides, tuning
+from tests.properties import alone_kernels as kernels
+from tests.support.lanes import first_of_each
+from tests.support.wide import wide
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.check import check

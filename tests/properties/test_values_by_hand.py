@@ -5,9 +5,9 @@ from itertools import product as product_of
 import numpy as np
 import pytest
 import torch
-from lanes import first_of_each
-from results_by_hand import names, outcome_of, product
-from wide import wide
+from tests.properties.results_by_hand import names, outcome_of, product
+from tests.support.lanes import first_of_each
+from tests.support.wide import wide
 
 from gemmproof.engine.observe import judge
 from gemmproof.properties.cases.case import FILLS, Case

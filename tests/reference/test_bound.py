@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from dot_oracle import STYLES, problem
-from lanes import first_of_each
+from tests.support.dot_oracle import STYLES, problem
+from tests.support.lanes import first_of_each
 
 from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.bounds import bound_accumulation, exact_product, gemm_bound, special_values

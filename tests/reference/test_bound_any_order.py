@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dot_oracle import STYLES, problem
-from lanes import first_of_each
+from tests.support.dot_oracle import STYLES, problem
+from tests.support.lanes import first_of_each
 
 from gemmproof.properties.judges import exact_values
 from gemmproof.reference.arithmetic import format_of, widen

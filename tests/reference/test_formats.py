@@ -5,7 +5,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from rational import spacing
+from tests.support.rational import spacing
 
 from gemmproof.reference import arithmetic
 from gemmproof.reference.arithmetic import bits, round_to, widen

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lanes import first_of_each
+from tests.support.lanes import first_of_each
 
 from gemmproof.reference import accumulator
 from gemmproof.reference.accumulator import (

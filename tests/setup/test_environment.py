@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from scripts import environment
-from tiny_index import CPU, CUDA, run, write_clone, write_index, write_wheel
+from tests.setup.tiny_index import CPU, CUDA, run, write_clone, write_index, write_wheel
 
 
 @pytest.fixture(scope="module")

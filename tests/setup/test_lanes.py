@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from warm_process import run_module
+from tests.support.warm_process import run_module
 
 from gemmproof import terminal
 from gemmproof.cli import main

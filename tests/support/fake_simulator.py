@@ -1,7 +1,7 @@
 """A simulator that launches nothing and reports the faults it is given, and checks on it."""
 
 import numpy as np
-from wide import wide
+from tests.support.wide import wide
 
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case

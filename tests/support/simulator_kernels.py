@@ -7,7 +7,7 @@ from math import prod
 import torch
 import triton
 import triton.language as tl
-from simulator_cases import launch, output_of, sums_of, tiles_of
+from tests.support.simulator_cases import launch, output_of, sums_of, tiles_of
 
 
 # -- 1. two-dimensional grid, every access masked ------------------------------------------------

@@ -5,7 +5,7 @@ import inspect
 import torch
 import triton
 import triton.language as tl
-from simulator_cases import fill, make_view
+from tests.support.simulator_cases import fill, make_view
 
 from gemmproof.reference.simulator import run
 

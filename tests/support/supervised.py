@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from lanes import first_of_each
+from tests.support.lanes import first_of_each
 
 from gemmproof.engine.assemble import judge
 from gemmproof.target import parse

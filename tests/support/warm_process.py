@@ -63,13 +63,13 @@ def execute_module(
 def _start() -> socket.socket:
     """Start the process; return the line to it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    tests = Path(__file__).parents[1]
-    path = map(str, (tests, tests / "support", tests.parent / "src"))
+    root = Path(__file__).parents[2]
+    path = map(str, (root, root / "src"))
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     python_path = os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "warm_process", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "tests.support.warm_process", str(theirs.fileno())],
             env={**os.environ, **threads, "PYTHONPATH": python_path},
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
@@ -87,7 +87,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _serve(line: socket.socket) -> None:
     """Fork for each request until none comes; return in the fork, once it is like a new process."""
-    from engine_at_hand import lend, start_server
+    from tests.engine_at_hand import lend, start_server
 
     from gemmproof.worker import fork_server
     from gemmproof.worker.processes import die_with_parent

@@ -2,18 +2,13 @@
 
 import random
 
-import agreement
-import misleading_hints
 import numpy as np
-import product_kernels
-import product_sums
-import product_wrappers
 import pytest
-import unsound_addresses
-import unsound_kernels
-from mutants.table import MUTANTS
-from no_false_alarm.table import KERNELS
-from wide import wide
+from tests.corpora import misleading_hints, product_kernels, product_sums, product_wrappers
+from tests.corpora.mutants.table import MUTANTS
+from tests.corpora.no_false_alarm.table import KERNELS
+from tests.support.wide import wide
+from tests.symbolic import agreement, unsound_addresses, unsound_kernels
 
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import PROVED

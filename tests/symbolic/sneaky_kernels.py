@@ -7,8 +7,8 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from no_false_alarm.fast_paths import unmasked_kernel
-from tiled import launch, plain, product, store
+from tests.corpora.no_false_alarm.fast_paths import unmasked_kernel
+from tests.corpora.tiled import launch, plain, product, store
 
 
 @triton.jit

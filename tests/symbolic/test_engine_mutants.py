@@ -3,8 +3,8 @@
 from contextlib import nullcontext
 from dataclasses import replace
 
-import engine_checks as checks
 import pytest
+from tests.symbolic import engine_checks as checks
 
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.proof import domain, ledger, prove, stored_results

@@ -6,13 +6,13 @@ GEMMPROOF_DRAWS=10 draws more for each kernel.
 import os
 
 import pytest
-import unsound_kernels
-from agreement import compare
-from families.table import RIGHT
-from lanes import first_of_each
-from mutants.table import MUTANTS
-from no_false_alarm.table import KERNELS
-from wide import wide
+from tests.corpora.families.table import RIGHT
+from tests.corpora.mutants.table import MUTANTS
+from tests.corpora.no_false_alarm.table import KERNELS
+from tests.support.lanes import first_of_each
+from tests.support.wide import wide
+from tests.symbolic import unsound_kernels
+from tests.symbolic.agreement import compare
 
 from gemmproof import kernels
 from gemmproof.properties.kernel import KernelUnderTest

@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from symbolic_sizes import trace
+from tests.symbolic.symbolic_sizes import trace
 
 from gemmproof.reference.symbolic.terms import TRUE, eq, evaluate, le, symbol
 from gemmproof.reference.symbolic.terms import make as make_term

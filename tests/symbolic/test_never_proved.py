@@ -1,12 +1,11 @@
 """Wrong kernels are not proved to be right, each with a fault that a prover might miss."""
 
 import pytest
-import sneaky_kernels
 import torch
-import unsound_kernels
-from lanes import first_of_each
-from mutants.table import MUTANTS
-from wide import wide
+from tests.corpora.mutants.table import MUTANTS
+from tests.support.lanes import first_of_each
+from tests.support.wide import wide
+from tests.symbolic import sneaky_kernels, unsound_kernels
 
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case

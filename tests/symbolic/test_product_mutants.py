@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-import engine_checks as checks
 import pytest
+from tests.symbolic import engine_checks as checks
 
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.proof import ledger, prove, stored_results

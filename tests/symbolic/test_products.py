@@ -1,11 +1,11 @@
 """Products made in each way that the prover follows, and wrong ones that it must not prove."""
 
-import product_kernels as kernels
-import product_sums as sums
-import product_wrappers as wrappers
 import pytest
-from lanes import first_of_each
-from wide import wide
+from tests.corpora import product_kernels as kernels
+from tests.corpora import product_sums as sums
+from tests.corpora import product_wrappers as wrappers
+from tests.support.lanes import first_of_each
+from tests.support.wide import wide
 
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case

@@ -2,16 +2,15 @@
 
 import itertools
 
-import product_wrappers
 import pytest
-import tiled
-import unsound_kernels
-from agreement import follow_all
-from lanes import first_of_each
-from mutants import split_k
-from mutants.table import MUTANTS
-from no_false_alarm.table import KERNELS
-from wide import wide
+from tests.corpora import product_wrappers, tiled
+from tests.corpora.mutants import split_k
+from tests.corpora.mutants.table import MUTANTS
+from tests.corpora.no_false_alarm.table import KERNELS
+from tests.support.lanes import first_of_each
+from tests.support.wide import wide
+from tests.symbolic import unsound_kernels
+from tests.symbolic.agreement import follow_all
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.judges import exact_values, memory_use

@@ -4,9 +4,9 @@ import random
 
 import pytest
 import torch
-from no_false_alarm import splitting, wrapping
-from no_false_alarm.table import KERNELS, LANES
-from symbolic_sizes import BATCH, STEPS, K, M, N, operands, trace
+from tests.corpora.no_false_alarm import splitting, wrapping
+from tests.corpora.no_false_alarm.table import KERNELS, LANES
+from tests.symbolic.symbolic_sizes import BATCH, STEPS, K, M, N, operands, trace
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gemmproof.reference.formats import FORMATS

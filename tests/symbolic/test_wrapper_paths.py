@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import traced_wrappers as wrappers
-from symbolic_sizes import STEPS, K, M, N, operands, trace
+from tests.symbolic import traced_wrappers as wrappers
+from tests.symbolic.symbolic_sizes import STEPS, K, M, N, operands, trace
 
 from gemmproof import kernels
 from gemmproof.reference.symbolic.terms import eq, evaluate, every, le, make, term

@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from tiled import batched, launch, plain, plain_kernel, product, store
+from tests.corpora.tiled import batched, launch, plain, plain_kernel, product, store
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 

@@ -14,9 +14,17 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import triton
-from interpreter_process import observe_accesses
-from simulator_cases import DTYPES, LAYOUTS, Case, fill, make_view, operands_of, reserve
-from simulator_kernels import multiply
+from tests.support.interpreter_process import observe_accesses
+from tests.support.simulator_cases import (
+    DTYPES,
+    LAYOUTS,
+    Case,
+    fill,
+    make_view,
+    operands_of,
+    reserve,
+)
+from tests.support.simulator_kernels import multiply
 from triton.runtime.interpreter import GridExecutor
 
 from gemmproof.reference.bounds import exact_product

@@ -7,8 +7,8 @@ import os
 
 import numpy as np
 import pytest
-from differential.generator import draw_program, write_module
-from differential.runner import BATCH, compare, describe, find_difference
+from tests.witnesses.differential.generator import draw_program, write_module
+from tests.witnesses.differential.runner import BATCH, compare, describe, find_difference
 
 PROGRAMS = int(os.environ.get("GEMMPROOF_DRAWN_PROGRAMS", "100"))
 FIRST = int(os.environ.get("GEMMPROOF_DRAWN_FROM", "0"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dot_oracle import operand
+from tests.support.dot_oracle import operand
 
 from gemmproof.properties.cases.data import as_array, as_tensor
 from gemmproof.reference.arithmetic import bits, round_to

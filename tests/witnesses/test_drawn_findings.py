@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import result_of
+from tests.support.simulator_lanes import result_of
 
 
 @triton.jit

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interpreter_process import start_interpreter
-from lanes import first_of_each
-from simulator_cases import LAYOUTS, Case, operands_of
-from simulator_kernels import WRAPPERS, multiply
+from tests.support.interpreter_process import start_interpreter
+from tests.support.lanes import first_of_each
+from tests.support.simulator_cases import LAYOUTS, Case, operands_of
+from tests.support.simulator_kernels import WRAPPERS, multiply
 
 from gemmproof.reference.arithmetic import format_of
 from gemmproof.reference.bounds import exact_product, gemm_bound
@@ -85,7 +85,7 @@ def find_difference(got, expected):
 
 def compare_witnesses(case, interpreter):
     """Both witnesses on one case: traces, bits, and the bound of the exact product."""
-    theirs = interpreter("interpreted:record", case)
+    theirs = interpreter("tests.witnesses.interpreted:record", case)
     a, b = operands_of(case)
     trace = []
     outcome = run(lambda a, b: multiply(case, a, b), a, b, trace=trace)
@@ -153,7 +153,7 @@ def test_the_simulator_touches_and_returns_what_the_interpreter_does(interpreter
 def test_a_changed_access_is_a_difference(interpreter):
     """The comparison can fail: one offset, one mask lane, one access fewer."""
     case = Case("masked", 17, 16, 16, "fp16")
-    theirs = interpreter("interpreted:record", case)
+    theirs = interpreter("tests.witnesses.interpreted:record", case)
     expected = by_program(theirs["touches"], theirs["homes"])
     assert find_difference(expected, expected) is None
     pid, kind, address, lanes, other = theirs["touches"][0]

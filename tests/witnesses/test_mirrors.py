@@ -6,7 +6,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from interpreter_process import start_interpreter
+from tests.support.interpreter_process import start_interpreter
 
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.dot import dot_model
@@ -30,7 +30,7 @@ POINTERS = [name for name in MIRRORS if name != "matmul_tma"]
 def interpreted():
     """The differences between the mirrors and the interpreter, by kernel."""
     with start_interpreter() as call:
-        return {name: call("interpreted:report", name, CASES) for name in POINTERS}
+        return {name: call("tests.witnesses.interpreted:report", name, CASES) for name in POINTERS}
 
 
 @pytest.mark.triton("interpreter")

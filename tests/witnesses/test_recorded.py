@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lanes import first_of_each
-from recorded.cases import Recorded, cases, inputs
-from recorded.kernel import launch, tensor
+from tests.support.lanes import first_of_each
+from tests.witnesses.recorded.cases import Recorded, cases, inputs
+from tests.witnesses.recorded.kernel import launch, tensor
 
 from gemmproof.reference.simulator import run
 

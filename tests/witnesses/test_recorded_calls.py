@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded.calls import bits_of, list_calls, predict_call
+from tests.witnesses.recorded.calls import bits_of, list_calls, predict_call
 
 from gemmproof.worker.serve import load_registered
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded.casts import as_bits, as_tensor, inputs_of, launch
+from tests.witnesses.recorded.casts import as_bits, as_tensor, inputs_of, launch
 
 from gemmproof.reference.simulator import simulate
 

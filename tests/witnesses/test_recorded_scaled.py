@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded.scaled import cases, get_name, inputs, kept, launch
+from tests.witnesses.recorded.scaled import cases, get_name, inputs, kept, launch
 
 from gemmproof.reference.simulator import run
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
-from cli_project import project_folder, refuse  # noqa: F401
-from fake_simulator import check_with, fake_run, right, stray_load
-from pytest_project import EXAMPLES, HEAD
-from reports_by_hand import CASE, finding, report, reproduce
+from tests.cli.ci.reports_by_hand import CASE, finding, report, reproduce
+from tests.support.cli_project import project_folder, refuse  # noqa: F401
+from tests.support.fake_simulator import check_with, fake_run, right, stray_load
+from tests.support.pytest_project import EXAMPLES, HEAD
 
 from gemmproof import Contract, KernelUnderTest
 from gemmproof.backends.cuda import launch_cases

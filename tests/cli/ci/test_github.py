@@ -6,11 +6,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cli_project import (
+from tests.cli.ci.reports_by_hand import finding, report, reproduce
+from tests.support.cli_project import (
     project_folder,  # noqa: F401
     register,
 )
-from reports_by_hand import finding, report, reproduce
 
 from gemmproof.cli import EXIT, main
 from gemmproof.report.ci import make_document

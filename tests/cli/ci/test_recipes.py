@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from recipes import RECIPES, ROOT, Runner, read_yaml
+from tests.cli.ci.recipes import RECIPES, ROOT, Runner, read_yaml
 
 PAGE = ROOT / "docs" / "how-to" / "run-in-ci.md"
 CONFTEST = """

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 import pytest
-from reports_by_hand import CLAIMS, finding, report, reproduce
+from tests.cli.ci.reports_by_hand import CLAIMS, finding, report, reproduce
 
 from gemmproof.cli import EXIT, main
 from gemmproof.report.ci import make_document, make_issues

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from written_tests import RIGHT, find_first, require_formatted, run_pytest
+from tests.cli.reproduce.written_tests import RIGHT, find_first, require_formatted, run_pytest
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract

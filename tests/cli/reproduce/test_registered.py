@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_project import refuse
-from written_tests import ROOT
+from tests.cli.reproduce.written_tests import ROOT
+from tests.support.cli_project import refuse
 
 from gemmproof.cli import main, parser
 from gemmproof.commands.reproduce import _describe_claims, _place_found

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_project import refuse
-from written_tests import RIGHT, ROOT
+from tests.cli.reproduce.written_tests import RIGHT, ROOT
+from tests.support.cli_project import refuse
 
 from gemmproof.cli import main
 from gemmproof.engine import saved_cases

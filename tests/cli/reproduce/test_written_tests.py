@@ -4,7 +4,15 @@ import ast
 import re
 
 import pytest
-from written_tests import RIGHT, Wrong, find_first, require_formatted, run_pytest, state_bug, write
+from tests.cli.reproduce.written_tests import (
+    RIGHT,
+    Wrong,
+    find_first,
+    require_formatted,
+    run_pytest,
+    state_bug,
+    write,
+)
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract

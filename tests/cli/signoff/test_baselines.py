@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_project import project_folder, refuse, register  # noqa: F401
-from made_signoffs import INPUTS, PROPERTIES, identity, report, signed
+from tests.cli.signoff.made_signoffs import INPUTS, PROPERTIES, identity, report, signed
+from tests.support.cli_project import project_folder, refuse, register  # noqa: F401
 
 from gemmproof.bench.record import BenchReport, Interval, TimedRow
 from gemmproof.cli import EXIT, main

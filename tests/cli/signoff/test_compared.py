@@ -3,7 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from made_signoffs import FINDING, INPUTS, LIMITS, change, identity, report, signed
+from tests.cli.signoff.made_signoffs import (
+    FINDING,
+    INPUTS,
+    LIMITS,
+    change,
+    identity,
+    report,
+    signed,
+)
 
 from gemmproof.report.record import Bits, Coverage, ProofResult
 from gemmproof.signoff.record import INCOMPLETE, REFUSED, SIGNED, MutationScore, Signoff

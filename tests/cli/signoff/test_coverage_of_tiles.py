@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from tiled import plain
+from tests.corpora.tiled import plain
 
 from gemmproof.engine.check import check
 from gemmproof.engine.sections import KEPT, cover

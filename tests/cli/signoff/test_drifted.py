@@ -7,8 +7,16 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cli_project import project_folder, refuse  # noqa: F401
-from made_signoffs import FINDING, NARROW_CLASS, PROPERTIES, WIDE_CLASS, identity, report, signed
+from tests.cli.signoff.made_signoffs import (
+    FINDING,
+    NARROW_CLASS,
+    PROPERTIES,
+    WIDE_CLASS,
+    identity,
+    report,
+    signed,
+)
+from tests.support.cli_project import project_folder, refuse  # noqa: F401
 
 from gemmproof.cli import EXIT, main
 from gemmproof.properties.judges.accumulator_drift import find_kept

@@ -9,7 +9,15 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from made_signoffs import FINDING, LIMITS, ODD, PROPERTIES, identity, report, signed
+from tests.cli.signoff.made_signoffs import (
+    FINDING,
+    LIMITS,
+    ODD,
+    PROPERTIES,
+    identity,
+    report,
+    signed,
+)
 
 from gemmproof.report.record import Coverage, Identity, ProofResult
 from gemmproof.report.text import clean

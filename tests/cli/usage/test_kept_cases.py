@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pytest_project import EXAMPLES, HEAD, run_pytest, write_project
+from tests.support.pytest_project import EXAMPLES, HEAD, run_pytest, write_project
 
 from gemmproof.cli import main
 from gemmproof.engine import saved_cases

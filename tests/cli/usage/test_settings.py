@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_project import project_folder  # noqa: F401
+from tests.support.cli_project import project_folder  # noqa: F401
 
 from gemmproof.cli import EXIT, _parse, main
 from gemmproof.reference.formats import FORMATS

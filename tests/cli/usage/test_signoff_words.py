@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from cli_project import project_folder, refuse  # noqa: F401
+from tests.support.cli_project import project_folder, refuse  # noqa: F401
 
 from gemmproof.cli import EXIT, main
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import triton
-from cli_project import (
+from tests.support.cli_project import (
     project_folder,  # noqa: F401
     refuse,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from families.family import Family
+from tests.corpora.families.family import Family
 
 from gemmproof import Contract, KernelUnderTest, OneOf, Operand
 

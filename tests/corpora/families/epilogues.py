@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from families.family import Family
+from tests.corpora.families.family import Family
 
 from gemmproof import Contract, KernelUnderTest, OneOf, Operand
 from gemmproof.reference.spec import erf, sigmoid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mutant import Mutant, parse
+from tests.corpora.mutant import Mutant, parse
 
 from gemmproof.properties.kernel import KernelUnderTest
 

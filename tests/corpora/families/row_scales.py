@@ -7,7 +7,7 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from families.family import Family
+from tests.corpora.families.family import Family
 
 from gemmproof import Contract, KernelUnderTest, Operand
 

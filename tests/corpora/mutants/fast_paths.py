@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from tiled import column_kernel, compute, launch, plain, product, store
+from tests.corpora.tiled import column_kernel, compute, launch, plain, product, store
 
 
 @triton.jit

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from tiled import launch
+from tests.corpora.tiled import launch
 
 
 @triton.jit

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from tiled import batched, launch, product, store
+from tests.corpora.tiled import batched, launch, product, store
 
 
 @triton.jit

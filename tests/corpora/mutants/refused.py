@@ -4,7 +4,7 @@ from functools import partial
 
 import triton
 import triton.language as tl
-from tiled import launch
+from tests.corpora.tiled import launch
 
 
 @triton.jit

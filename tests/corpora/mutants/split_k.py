@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
-from tiled import launch, product
+from tests.corpora.tiled import launch, product
 
 SPLIT_K = 3
 

@@ -3,8 +3,8 @@
 from functools import partial
 
 import torch
-from mutants import k_tail
-from tiled import batched, plain
+from tests.corpora.mutants import k_tail
+from tests.corpora.tiled import batched, plain
 
 
 def strides_of_a_swapped(a, b):

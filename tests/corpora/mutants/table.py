@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from families.table import FAMILIES
-from mutant import parse
-from triton_versions import holds
+from tests.corpora.families.table import FAMILIES
+from tests.corpora.mutant import parse
+from tests.support.triton_versions import holds
 
 _LINES = """
 A k_tail:even_k_means_divisible_by_two BOUNDS out_of_bounds a K 1 1 2

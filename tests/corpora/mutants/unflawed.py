@@ -2,9 +2,9 @@
 
 from functools import partial
 
-import tiled
 import torch
-from mutants import (
+from tests.corpora import tiled
+from tests.corpora.mutants import (
     coverage,
     degenerate,
     fast_paths,
@@ -19,8 +19,8 @@ from mutants import (
     tuning,
     undefined,
 )
-from tiled import launch
-from wide import wide
+from tests.corpora.tiled import launch
+from tests.support.wide import wide
 
 from gemmproof.properties.kernel import KernelUnderTest
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from tiled import launch
+from tests.corpora.tiled import launch
 
 B = 16
 

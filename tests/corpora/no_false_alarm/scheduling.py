@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from tiled import compute, launch
+from tests.corpora.tiled import compute, launch
 
 B = 16
 

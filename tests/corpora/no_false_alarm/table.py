@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from triton_versions import holds
-from wide import wide
+from tests.support.triton_versions import holds
+from tests.support.wide import wide
 
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
@@ -80,7 +80,7 @@ _ROWS = (
 
 def _kernel(target: str, contract: Contract) -> KernelUnderTest:
     module, _, function = target.partition(":")
-    launch = getattr(import_module(f"no_false_alarm.{module}"), function)
+    launch = getattr(import_module(f"tests.corpora.no_false_alarm.{module}"), function)
     return KernelUnderTest(function, launch, contract)
 
 

@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from tiled import batched, launch_column, plain
+from tests.corpora.tiled import batched, launch_column, plain
 
 B = 16
 

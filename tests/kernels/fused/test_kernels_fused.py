@@ -6,8 +6,8 @@ from unittest.mock import MagicMock, patch
 import pytest
 import torch
 import torch.nn.functional as F
-from calls import assert_refused
-from lanes import first_of_each
+from tests.kernels.calls import assert_refused
+from tests.support.lanes import first_of_each
 
 from gemmproof.kernels import matmul_fused
 from gemmproof.kernels.fused.matmul_fused import CONFIGS, TILES, keep_fitting, matmul_fused_kernel

@@ -5,8 +5,8 @@ from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
-from calls import assert_refused, is_within_roundings, run_quietly
-from lanes import combine
+from tests.kernels.calls import assert_refused, is_within_roundings, run_quietly
+from tests.support.lanes import combine
 
 from gemmproof.kernels import matmul_block_scaled
 from gemmproof.kernels.arguments import FP8

@@ -6,8 +6,13 @@ from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
-from calls import assert_pointers_told, assert_refused, is_within_roundings, run_quietly
-from lanes import combine, first_of_each
+from tests.kernels.calls import (
+    assert_pointers_told,
+    assert_refused,
+    is_within_roundings,
+    run_quietly,
+)
+from tests.support.lanes import combine, first_of_each
 
 from gemmproof.kernels import matmul_scaled
 from gemmproof.kernels.arguments import FP8

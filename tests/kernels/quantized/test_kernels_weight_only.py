@@ -5,10 +5,10 @@ import re
 
 import pytest
 import torch
-from calls import assert_refused, run_quietly
-from compiled import capture_launches
-from every_call import empty
-from lanes import combine
+from tests.kernels.calls import assert_refused, run_quietly
+from tests.kernels.compiled import capture_launches
+from tests.kernels.every_call import empty
+from tests.support.lanes import combine
 
 from gemmproof.kernels import matmul_w4, matmul_w8, pack_int4
 from gemmproof.kernels.quantized.weight_only import BLOCK_K, STEPS, TILES

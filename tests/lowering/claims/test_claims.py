@@ -1,8 +1,8 @@
 """Each claim on compiled code has mutants that it alone kills, and right kernels that pass it."""
 
-import claimed_kernels as kernels
 import pytest
-from lanes import first_of_each
+from tests.lowering.claims import claimed_kernels as kernels
+from tests.support.lanes import first_of_each
 
 from gemmproof.engine.check import check
 from gemmproof.lowering import compile

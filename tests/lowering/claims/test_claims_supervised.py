@@ -9,10 +9,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-import claimed_kernels as kernels
 import pytest
-from replaced_ptxas import hide_tools, replace_ptxas
-from warm_process import run_module
+from tests.kernels.replaced_ptxas import hide_tools, replace_ptxas
+from tests.lowering.claims import claimed_kernels as kernels
+from tests.support.warm_process import run_module
 
 from gemmproof.cli import main, parser
 from gemmproof.commands.check import contract_of, reproduce_line

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-import claimed_kernels as kernels
 import pytest
+from tests.lowering.claims import claimed_kernels as kernels
 
 from gemmproof.engine.check import check
 from gemmproof.lowering import guarantees

@@ -5,7 +5,7 @@ import re
 import pytest
 import triton
 import triton.language as tl
-from lanes import first_of_each
+from tests.support.lanes import first_of_each
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 

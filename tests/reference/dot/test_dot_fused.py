@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dot_oracle import STYLES, fused_chain, problem, read, same_bits
-from lanes import first_of_each
+from tests.support.dot_oracle import STYLES, fused_chain, problem, read, same_bits
+from tests.support.lanes import first_of_each
 
 from gemmproof.reference.arithmetic import bits
 from gemmproof.reference.dot import dot_model, tensor_core

@@ -5,7 +5,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from rational import round_exactly
+from tests.support.rational import round_exactly
 
 from gemmproof.reference.arithmetic import bits, round_to, truncate_tf32, widen
 from gemmproof.reference.dot import dot_model

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from dot_oracle import fused_chain, operand
+from tests.support.dot_oracle import fused_chain, operand
 
 from gemmproof.reference.arithmetic import bits, widen
 from gemmproof.reference.dot import dot_model

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rational import same_bits
-from triton_versions import holds
+from tests.support.rational import same_bits
+from tests.support.triton_versions import holds
 
 from gemmproof.reference.libdevice import REFUSED, function_of
 

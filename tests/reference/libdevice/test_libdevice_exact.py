@@ -6,7 +6,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from rational import EXACT, ROUNDINGS, check_rounded_once, draw, map_rows, round_exactly, same_bits
+from tests.support.rational import (
+    EXACT,
+    ROUNDINGS,
+    check_rounded_once,
+    draw,
+    map_rows,
+    round_exactly,
+    same_bits,
+)
 
 from gemmproof.reference.libdevice import function_of
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from lanes import first_of_each
-from rational import draw, same_bits
+from tests.support.lanes import first_of_each
+from tests.support.rational import draw, same_bits
 
 from gemmproof.reference.libdevice import function_of
 

@@ -2,7 +2,7 @@
 
 import ml_dtypes
 import numpy as np
-from rational import same_bits
+from tests.support.rational import same_bits
 
 from gemmproof.reference.ptx import compile_asm
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from ptx_asm import F32, I32, WORDS, check, draw_integers, run
-from rational import draw, same_bits
+from tests.reference.ptx.ptx_asm import F32, I32, WORDS, check, draw_integers, run
+from tests.support.rational import draw, same_bits
 
 from gemmproof.reference.ptx import UnknownAsm, compile_asm
 

@@ -4,7 +4,7 @@ import operator
 
 import numpy as np
 import pytest
-from ptx_asm import ODD, SCALARS, check, draw_integers
+from tests.reference.ptx.ptx_asm import ODD, SCALARS, check, draw_integers
 
 COMPARISONS = {op: getattr(operator, op) for op in ("eq", "ne", "lt", "le", "gt", "ge")}
 UNSIGNED = COMPARISONS | {

@@ -6,8 +6,17 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx_asm import NAN, ODD, SCALARS, canonical, check, draw_integers, integer_dtype, run
-from rational import ROUNDINGS, draw, round_exactly, same_bits
+from tests.reference.ptx.ptx_asm import (
+    NAN,
+    ODD,
+    SCALARS,
+    canonical,
+    check,
+    draw_integers,
+    integer_dtype,
+    run,
+)
+from tests.support.rational import ROUNDINGS, draw, round_exactly, same_bits
 
 PAIRED = {name: SCALARS[name] for name in ("f16", "bf16")}
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from lanes import first_of_each
-from ptx_asm import NAN, ODD, SCALARS, canonical, check, run
-from rational import EXACT, check_rounded_once, draw, same_bits
+from tests.reference.ptx.ptx_asm import NAN, ODD, SCALARS, canonical, check, run
+from tests.support.lanes import first_of_each
+from tests.support.rational import EXACT, check_rounded_once, draw, same_bits
 
 from gemmproof.reference.ptx import UnknownAsm
 

@@ -5,8 +5,8 @@ import struct
 
 import numpy as np
 import pytest
-from ptx_asm import WORDS, check, draw_integers, integer_dtype, run
-from rational import map_rows
+from tests.reference.ptx.ptx_asm import WORDS, check, draw_integers, integer_dtype, run
+from tests.support.rational import map_rows
 
 
 def _check_rows(asm, t, rule, *args):

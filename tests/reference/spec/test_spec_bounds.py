@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from lanes import first_of_each
+from tests.support.lanes import first_of_each
 
 from gemmproof.reference.arithmetic import bits, round_to, widen
 from gemmproof.reference.dot import dot_model

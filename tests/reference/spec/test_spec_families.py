@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from spec_ways import dot, floats, judge, scales
+from tests.reference.spec.spec_ways import dot, floats, judge, scales
 
 from gemmproof.reference.arithmetic import round_to
 from gemmproof.reference.formats import CODES

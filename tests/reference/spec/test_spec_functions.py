@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from spec_ways import fp32, run
+from tests.reference.spec.spec_ways import fp32, run
 
 from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.spec import SpecError, erf, sigmoid

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
-from spec_ways import dot, floats, judge, scales
+from tests.reference.spec.spec_ways import dot, floats, judge, scales
 
 F = np.float32
 M, N, K = 9, 7, 256

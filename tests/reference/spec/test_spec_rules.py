@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from spec_ways import fp16, fp32, run
+from tests.reference.spec.spec_ways import fp16, fp32, run
 
 from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.dot import dot_model

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from lanes import first_of_each
-from spec_ways import run
+from tests.reference.spec.spec_ways import run
+from tests.support.lanes import first_of_each
 
 from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.dot import dot_model

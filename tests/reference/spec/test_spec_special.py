@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import spec_ways
+from tests.reference.spec import spec_ways
 
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.spec import Rules, erf, evaluate, sigmoid

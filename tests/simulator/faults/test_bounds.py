@@ -2,7 +2,18 @@
 
 import pytest
 import torch
-from simulator_masks import LAYOUTS, K, M, N, faults_of, kernel, lay_out, line, matmul, the
+from tests.support.simulator_masks import (
+    LAYOUTS,
+    K,
+    M,
+    N,
+    faults_of,
+    kernel,
+    lay_out,
+    line,
+    matmul,
+    the,
+)
 
 from gemmproof.reference.simulator import run
 

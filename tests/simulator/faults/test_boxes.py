@@ -4,7 +4,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_masks import line, the
+from tests.support.simulator_masks import line, the
 
 from gemmproof.reference.simulator import run
 

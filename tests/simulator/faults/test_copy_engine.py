@@ -4,7 +4,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from interpreter_process import start_interpreter
+from tests.support.interpreter_process import start_interpreter
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gemmproof.reference.simulator import run
@@ -55,9 +55,9 @@ def load_at(column):
 @pytest.mark.lane("full")
 def test_tritons_interpreter_asks_for_the_same():
     with start_interpreter() as call:
-        call("test_copy_engine:load_at", 8)
+        call("tests.simulator.faults.test_copy_engine:load_at", 8)
         with pytest.raises(AssertionError, match="block offset start must be 16-byte aligned"):
-            call("test_copy_engine:load_at", 2)
+            call("tests.simulator.faults.test_copy_engine:load_at", 2)
 
 
 @pytest.mark.parametrize(

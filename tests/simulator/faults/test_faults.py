@@ -4,9 +4,20 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_cases import reserve
-from simulator_lanes import FILLS, empty_launcher, launcher
-from simulator_masks import K, M, N, faults_of, into, kernel, lay_out, line, matmul, the
+from tests.support.simulator_cases import reserve
+from tests.support.simulator_lanes import FILLS, empty_launcher, launcher
+from tests.support.simulator_masks import (
+    K,
+    M,
+    N,
+    faults_of,
+    into,
+    kernel,
+    lay_out,
+    line,
+    matmul,
+    the,
+)
 
 from gemmproof.reference.simulator import run
 

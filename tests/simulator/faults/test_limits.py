@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import launcher, result_of
+from tests.support.simulator_lanes import launcher, result_of
 
 from gemmproof.reference.simulator import CompileError, Exhausted, LimitExceeded, run, session
 

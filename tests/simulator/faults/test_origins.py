@@ -4,8 +4,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import FILLS, launcher
-from simulator_masks import M, N, faults_of, kernel, line, matmul, the
+from tests.support.simulator_lanes import FILLS, launcher
+from tests.support.simulator_masks import M, N, faults_of, kernel, line, matmul, the
 
 from gemmproof.reference.simulator import run
 

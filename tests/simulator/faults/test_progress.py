@@ -9,7 +9,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import launcher
+from tests.support.simulator_lanes import launcher
 
 from gemmproof.reference.dot.tensor_core import fma_chain
 from gemmproof.reference.formats import FORMATS

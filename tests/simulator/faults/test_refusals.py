@@ -8,8 +8,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import launcher
-from simulator_masks import line
+from tests.support.simulator_lanes import launcher
+from tests.support.simulator_masks import line
 
 from gemmproof.reference.simulator import CompileError, KernelError, Unsupported, run, session
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import launcher, result_of
-from simulator_masks import line, the
+from tests.support.simulator_lanes import launcher, result_of
+from tests.support.simulator_masks import line, the
 
 from gemmproof.reference.simulator import KernelError, run
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import FILLS, empty_launcher, expression
+from tests.support.simulator_lanes import FILLS, empty_launcher, expression
 
 from gemmproof.reference.simulator import run
 

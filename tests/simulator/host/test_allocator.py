@@ -4,8 +4,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from tests.support.wide import wide
 from triton.runtime import _allocation
-from wide import wide
 
 from gemmproof import KernelUnderTest, check
 from gemmproof.properties.cases.case import Case

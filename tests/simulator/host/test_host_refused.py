@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import triton
-from test_host_side import launch
+from tests.simulator.host.test_host_side import launch
 
 from gemmproof.reference.fake_cuda.driver import fake_gpu
 from gemmproof.reference.simulator import Unsupported, run, simulate

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import triton
-from simulator_masks import into, kernel
+from tests.support.simulator_masks import into, kernel
 
 from gemmproof.reference.simulator import run
 

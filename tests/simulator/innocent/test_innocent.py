@@ -6,10 +6,10 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from families.epilogues import linear
-from no_false_alarm import addressing, projects, scheduling
-from no_false_alarm.splitting import stream_k_kernel
-from simulator_lanes import assert_innocent, integers, sizes
+from tests.corpora.families.epilogues import linear
+from tests.corpora.no_false_alarm import addressing, projects, scheduling
+from tests.corpora.no_false_alarm.splitting import stream_k_kernel
+from tests.support.simulator_lanes import assert_innocent, integers, sizes
 
 
 @sizes

@@ -5,8 +5,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from families.block_scales import block_scaled_kernel
-from simulator_lanes import assert_innocent, integers
+from tests.corpora.families.block_scales import block_scaled_kernel
+from tests.support.simulator_lanes import assert_innocent, integers
 
 
 @triton.jit

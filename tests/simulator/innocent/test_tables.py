@@ -5,8 +5,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from families.moe_experts import EXPERTS, TOP_K, fused_moe
-from simulator_lanes import assert_innocent, integers
+from tests.corpora.families.moe_experts import EXPERTS, TOP_K, fused_moe
+from tests.support.simulator_lanes import assert_innocent, integers
 
 
 @triton.jit

@@ -4,9 +4,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from no_false_alarm.windows import descriptors_made_by_the_host
-from simulator_lanes import integers
-from simulator_masks import lay_out
+from tests.corpora.no_false_alarm.windows import descriptors_made_by_the_host
+from tests.support.simulator_lanes import integers
+from tests.support.simulator_masks import lay_out
 
 from gemmproof.reference.simulator import run
 

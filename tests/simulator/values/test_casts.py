@@ -4,12 +4,21 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import simulator_lanes
 import torch
 import triton.language as tl
-from lanes import first_of_each
-from rational import round_exactly
-from simulator_lanes import NUMPY, cast, compute, every, finite_values, get_name, limits, same
+from tests.support import simulator_lanes
+from tests.support.lanes import first_of_each
+from tests.support.rational import round_exactly
+from tests.support.simulator_lanes import (
+    NUMPY,
+    cast,
+    compute,
+    every,
+    finite_values,
+    get_name,
+    limits,
+    same,
+)
 
 from gemmproof.reference.simulator import CompileError, KernelError
 

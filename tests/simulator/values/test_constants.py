@@ -3,7 +3,7 @@
 import pytest
 import triton
 import triton.language as tl
-from simulator_lanes import launcher, result_of
+from tests.support.simulator_lanes import launcher, result_of
 
 from gemmproof.reference.simulator import KernelError, run
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from lanes import first_of_each
+from tests.support.lanes import first_of_each
 from triton.backends.compiler import GPUTarget
 
 from gemmproof.reference.simulator import run

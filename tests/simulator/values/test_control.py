@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import triton
 import triton.language as tl
-from simulator_lanes import result_of
+from tests.support.simulator_lanes import result_of
 
 
 @triton.jit

@@ -5,8 +5,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from lanes import first_of_each
-from simulator_lanes import empty_launcher, expression, integers, result_of
+from tests.support.lanes import first_of_each
+from tests.support.simulator_lanes import empty_launcher, expression, integers, result_of
 
 from gemmproof.properties.cases.data import as_array
 from gemmproof.reference.dot.triton_dot import triton_dot

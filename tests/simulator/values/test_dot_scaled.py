@@ -5,10 +5,10 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from lanes import first_of_each
-from simulator_lanes import empty_launcher, launcher
-from simulator_masks import the
-from triton_versions import holds
+from tests.support.lanes import first_of_each
+from tests.support.simulator_lanes import empty_launcher, launcher
+from tests.support.simulator_masks import the
+from tests.support.triton_versions import holds
 
 from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.simulator import CompileError, run

@@ -4,12 +4,21 @@ import operator
 
 import numpy as np
 import pytest
-import simulator_lanes
 import torch
 import triton
 import triton.language as tl
-from lanes import first_of_each
-from simulator_lanes import compute, get_name, limits, pairs, samples, store_rows, tensor, wrap
+from tests.support import simulator_lanes
+from tests.support.lanes import first_of_each
+from tests.support.simulator_lanes import (
+    compute,
+    get_name,
+    limits,
+    pairs,
+    samples,
+    store_rows,
+    tensor,
+    wrap,
+)
 
 from gemmproof.reference.simulator import CompileError
 

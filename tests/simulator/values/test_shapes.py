@@ -5,7 +5,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import launcher, result_of, store_rows
+from tests.support.simulator_lanes import launcher, result_of, store_rows
 
 from gemmproof.reference.simulator import KernelError, run
 

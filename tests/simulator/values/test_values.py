@@ -10,7 +10,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import (
+from tests.support.simulator_lanes import (
     NUMPY,
     compute,
     get_name,

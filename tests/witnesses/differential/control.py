@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from differential import expressions as ex
-from differential import memory
-from differential.writer import ALL, FLOATS, INTEGERS, Shape, Var, Writer
+from tests.witnesses.differential import expressions as ex
+from tests.witnesses.differential import memory
+from tests.witnesses.differential.writer import ALL, FLOATS, INTEGERS, Shape, Var, Writer
 
 
 def draw_statements(w: Writer, count: int, shapes: list[Shape]) -> None:

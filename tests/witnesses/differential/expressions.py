@@ -25,8 +25,18 @@ Restrictions, each for a place where Triton's interpreter is not the compiled ke
 
 from __future__ import annotations
 
-from differential import shaping
-from differential.writer import ALL, FLOATS, INTEGERS, SIGNED, Shape, Var, Writer, bits, limits
+from tests.witnesses.differential import shaping
+from tests.witnesses.differential.writer import (
+    ALL,
+    FLOATS,
+    INTEGERS,
+    SIGNED,
+    Shape,
+    Var,
+    Writer,
+    bits,
+    limits,
+)
 
 HELPERS = """
 @triton.jit

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from math import prod
 
-from differential import control, memory
-from differential import expressions as ex
-from differential.shaping import COMBINES
-from differential.writer import ALL, SHAPES, Program, Shape, Var, Writer
+from tests.witnesses.differential import control, memory
+from tests.witnesses.differential import expressions as ex
+from tests.witnesses.differential.shaping import COMBINES
+from tests.witnesses.differential.writer import ALL, SHAPES, Program, Shape, Var, Writer
 
 GRIDS = ((1,), (2,), (3,), (5,), (6,), (2, 2), (3, 2), (1, 4), (2, 1, 3), (1, 2, 2), (3, 1, 2))
 HEAD = "import triton\nimport triton.language as tl\n\n" + ex.HELPERS + COMBINES

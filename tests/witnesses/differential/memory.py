@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from differential import expressions as ex
-from differential import writer
-from differential.writer import Operand, Shape, Var, Writer
+from tests.witnesses.differential import expressions as ex
+from tests.witnesses.differential import writer
+from tests.witnesses.differential.writer import Operand, Shape, Var, Writer
 
 INDEX = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 

@@ -23,10 +23,9 @@ if __name__ == "__main__":
 
 import numpy as np
 import torch
-from interpreter_process import start_interpreter
-
-from differential.generator import draw_program, write_module
-from differential.writer import Operand, Program
+from tests.support.interpreter_process import start_interpreter
+from tests.witnesses.differential.generator import draw_program, write_module
+from tests.witnesses.differential.writer import Operand, Program
 
 BATCH = 250  # programs in one module, one process of the interpreter
 Answer = dict[str, np.ndarray] | str
@@ -213,7 +212,7 @@ def compare(first: int, count: int) -> Iterator[tuple[Program, str | None]]:
     with tempfile.TemporaryDirectory() as folder, start_interpreter() as call:
         path = Path(folder) / f"drawn_{first}.py"
         path.write_text(write_module(programs))
-        answers = call("differential.runner:interpret_all", path, first, count)
+        answers = call("tests.witnesses.differential.runner:interpret_all", path, first, count)
         kernels = runpy.run_path(str(path))
         for program, theirs in zip(programs, answers, strict=True):
             yield program, find_difference(program, theirs, simulate(kernels, program))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from triton_versions import holds
-
-from differential import expressions as ex
-from differential.writer import FLOATS, INTEGERS, SHAPES, Shape, Writer
+from tests.support.triton_versions import holds
+from tests.witnesses.differential import expressions as ex
+from tests.witnesses.differential.writer import FLOATS, INTEGERS, SHAPES, Shape, Writer
 
 COMBINES = """
 @triton.jit

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from tests.witnesses.recorded.cases import M, N, Recorded
 
 from gemmproof.properties.cases.data import TORCH_DTYPES, as_tensor
-from recorded.cases import M, N, Recorded
 
 ACC = {"fp32": tl.float32, "fp16": tl.float16, "int32": tl.int32}
 

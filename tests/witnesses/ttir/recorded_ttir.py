@@ -16,8 +16,8 @@ from unittest import mock
 
 import torch
 import triton
-import ttir_kernels_memory  # noqa: F401 - registers its cases
-from ttir_cases import CASES, Case
+from tests.witnesses.ttir import ttir_kernels_memory  # noqa: F401 - registers its cases
+from tests.witnesses.ttir.ttir_cases import CASES, Case
 
 from gemmproof import kernels
 from gemmproof.reference.simulation import Run
@@ -38,7 +38,7 @@ def wrappers() -> dict[str, Callable[..., Any]]:
         file = ROOT / "docs" / "examples" / f"{name}.py"
         functions[f"examples.{file.stem}"] = _module(file).matmul
     for file in sorted((ROOT / "tests" / "corpora" / "tutorials").glob("*.py")):
-        module = importlib.import_module(f"tutorials.{file.stem}")
+        module = importlib.import_module(f"tests.corpora.tutorials.{file.stem}")
         functions[f"tutorials.{file.stem}"] = module.matmul
     functions["tutorials.step_by_step.persistent"] = module.persistent
     return functions

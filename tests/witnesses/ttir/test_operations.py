@@ -10,12 +10,12 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from recorded_ttir import record
+from tests.support.triton_versions import holds
+from tests.witnesses.ttir.recorded_ttir import record
+from tests.witnesses.ttir.ttir_cases import existing
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
-from triton_versions import holds
-from ttir_cases import existing
 
 from gemmproof.reference.simulation import LimitExceeded, Unsupported
 from gemmproof.reference.simulator import run

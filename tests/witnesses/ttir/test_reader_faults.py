@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from lanes import first_of_each
-from recorded_ttir import FOLDER, read
+from tests.support.lanes import first_of_each
+from tests.witnesses.ttir.recorded_ttir import FOLDER, read
 
 from gemmproof.reference.simulation import Unsupported
 from gemmproof.reference.simulator.translate import lower

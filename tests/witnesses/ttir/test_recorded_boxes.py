@@ -4,7 +4,7 @@ import functools
 
 import pytest
 import torch
-from recorded_ttir import FOLDER, case_named, read, replay
+from tests.witnesses.ttir.recorded_ttir import FOLDER, case_named, read, replay
 
 CASE = case_named("block_pointers")
 texts_of = functools.cache(lambda version: read(FOLDER / f"{version}.json.xz")["block_pointers"])

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from recorded_ttir import FOLDER, case_named, launches, read, replay
+from tests.witnesses.ttir.recorded_ttir import FOLDER, case_named, launches, read, replay
 
 from gemmproof.reference.simulator import run
 

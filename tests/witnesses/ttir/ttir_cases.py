@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 import triton
-from triton_versions import holds
+from tests.support.triton_versions import holds
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from simulator_lanes import store_rows
-from ttir_cases import case
+from tests.support.simulator_lanes import store_rows
+from tests.witnesses.ttir.ttir_cases import case
 
 RNG = np.random.default_rng(0)
 I = np.arange(16, dtype=np.int32)

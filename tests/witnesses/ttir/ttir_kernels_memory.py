@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import triton
 import triton.language as tl
+from tests.witnesses.ttir.ttir_cases import case
+from tests.witnesses.ttir.ttir_kernels import FLOATS, INTS, OTHERS, SQUARE, I, in_double
 from triton.language.extra import libdevice
-from ttir_cases import case
-from ttir_kernels import FLOATS, INTS, OTHERS, SQUARE, I, in_double
 
 
 # -- control flow --------------------------------------------------------------------------------
