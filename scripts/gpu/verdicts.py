@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 540
 FORMATS = ("fp16", "bf16", "fp32", "fp8e4m3", "fp8e5m2", "int8")
 NEVER_LAUNCHED = "docs/examples/no_k_mask.py:matmul"
-FAULTY = "tests/cuda/launched_kernels.py"
+FAULTY = "tests/backends/launched_kernels.py"
 TUTORIALS = "tests/corpora/tutorials"
 ODD = "tests/corpora/no_false_alarm"
 CONTIGUOUS = ("--layouts=contiguous",)

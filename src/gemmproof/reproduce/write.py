@@ -86,7 +86,7 @@ def describe_try(bug: Bug, outcomes: Outcomes | str) -> str:
 
 
 # -- parts of a test -----------------------------------------------------------------------------
-# The names that a written test binds, apart from the operands, as tests/cli/reproduce checks.
+# The names that a written test binds, apart from the operands, as tests/reproduce checks.
 NAMES = frozenset(
     (
         *("importlib", "os", "Path", "pytest", "torch", "TorchFunctionMode", "monkeypatch"),

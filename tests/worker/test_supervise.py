@@ -1,0 +1,199 @@
+"""Whatever a target does to its process, there is a verdict, and no process is left running."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.lanes import first_of_each
+from tests.support.supervised import LIMITS, each_way, judging  # noqa: F401
+from tests.worker.cli_process import wait_for
+
+from gemmproof import Contract
+from gemmproof.properties.cases.case import Case
+from gemmproof.worker import protocol, supervisor
+from gemmproof.worker.crash_shrink import MOST_RUNS, smallest
+from gemmproof.worker.processes import _numbers, environment
+from gemmproof.worker.supervisor import Limits
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "got", "line"),
+    first_of_each(
+        [
+            ("exits", "exit", "SystemExit(7)", 9),
+            ("ends", "crash", "a process that ended itself with status 0", None),
+            ("faults", "crash", "a process that died of SIGSEGV", 17),
+            ("hangs", "hang", "no end after 1 s", 21),
+            ("hangs_deaf", "hang", "no end after 1 s", 27),
+            ("eats", "memory", "GiB of memory in use (0.25 allowed)", 37),
+        ],
+        lambda row: row[1],
+    ),
+)
+def test_a_death_is_a_finding_with_its_case_and_line(run, name, fault, got, line):
+    report, outcome = run(name)
+    (finding,) = report.findings
+    summary = (report.verdict, finding.property, finding.fault, finding.case.M, outcome.cases)
+    assert summary == ("fail", "runs_to_completion", fault, 3, 4)
+    assert finding.got.endswith(got)
+    # The engine drew N=9 K=9; an exit is no death, and the engine shrinks that itself.
+    left = 9 if fault == "exit" else 1
+    assert (finding.case.N, finding.case.K) == (left, left)
+    # A loop is caught at its head or in its body.
+    lines = (line, line - 1) if fault in ("hang", "memory") else (line,)
+    assert finding.where in [line and f"targets.py:{line}" for line in lines]
+    assert finding.file == (line and "targets.py")
+    assert {p.name: (p.status, p.examples) for p in report.properties} == {
+        "runs_to_completion": ("fail", 0),
+        "stays_in_bounds": ("pass", 3),
+    }
+
+
+@pytest.mark.parametrize("name", ["returns", "prints", "forks", "wrecks", "daemons", "strays"])
+def test_a_target_that_answers_passes_whatever_else_it_does(run, name):
+    report, outcome = run(name)
+    assert (report.verdict, outcome.cases) == ("pass", 6)
+    assert report.seconds < 10
+
+
+@pytest.mark.lane("full")
+def test_a_target_that_waits_for_its_output_to_be_read_does_not_hang(run, monkeypatch):
+    """A busy machine reads megabytes so slowly that it takes longer than the limit of a call."""
+
+    def drain_slowly(output, kept, worker):
+        time.sleep(0.02)
+        chunk = os.read(output, 1 << 15)
+        worker.output_bytes += len(chunk)
+        return bool(chunk)
+
+    monkeypatch.setattr(supervisor, "_drain", drain_slowly)
+    report, outcome = run("prints", max_examples=1)
+    assert (report.verdict, outcome.cases) == ("pass", 1)
+
+
+def test_output_is_counted_and_its_end_kept(run):
+    _, outcome = run("prints")
+    assert outcome.output_bytes > 6 * 2**22
+    assert outcome.output.endswith("last words\n")
+    assert len(outcome.output) <= supervisor.KEPT_OUTPUT
+
+
+@pytest.mark.lane("full")
+def test_nothing_is_left_running(run, monkeypatch):
+    marks, start = [], supervisor._start
+
+    def note(folder, token, *more):
+        marks.append(token)
+        return start(folder, token, *more)
+
+    monkeypatch.setattr(supervisor, "_start", note)
+    for name in ("daemons", "strays", "forks", "hangs"):
+        run(name)
+    assert len(marks) == 5  # a hang is run again, to shrink its case
+    assert wait_for(lambda: not _marked(marks), seconds=5)
+
+
+def _marked(marks):
+    return [n for n in _numbers() if any(mark.encode() in environment(n) for mark in marks)]
+
+
+@pytest.mark.lane("full")
+def test_what_is_slow_only_in_haste_is_not_called_a_hang(run):
+    report, _ = run("dawdles", Limits(case=1, memory=1 << 28))
+    (finding,) = report.findings
+    assert (finding.fault, finding.case.M, finding.case.N) == ("hang", 3, 9)
+
+
+def listen_slowly(event):
+    time.sleep(0.002)
+
+
+def test_too_long_in_all_is_incomplete_also_where_events_come_faster_than_they_are_read(run):
+    report, _ = run("returns", Limits(total=0, each=0), listen_slowly, max_examples=20_000)
+    assert report.verdict == "incomplete"
+    assert report.note.startswith("stopped after ")
+
+
+def test_what_a_worker_said_before_its_end_is_read_to_the_end(run):
+    report, worker = run("returns", LIMITS, listen_slowly, max_examples=100)
+    assert (report.verdict, worker.cases) == ("pass", 100)
+
+
+@pytest.mark.lane("full")
+def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):
+    monkeypatch.setattr(protocol, "ENGINE", "gemmproof.engine.check:check")
+    report, _ = run("ends", Limits(load=60, case=9))
+    assert report.names == {"a": "a", "b": "b"}  # the wrapper's names of its operands
+    names = {p.name for p in report.properties}
+    assert {"runs_to_completion", "stays_in_bounds", "within_bound"} < names
+    assert not {"mirror_equals_source", "row_bits_at_any_m"} & names  # not in the contract
+
+
+REMEDY = 'put what a script runs by itself under `if __name__ == "__main__":`'
+
+
+@pytest.mark.lane("full")
+@pytest.mark.parametrize(
+    ("text", "limits", "note"),
+    [
+        (
+            "import os\nos._exit(3)\n",
+            LIMITS,
+            "returns: loading it: a process that ended itself with status 3",
+        ),
+        (
+            "import time\n\ntime.sleep(60)\n",
+            Limits(load=1),
+            f"targets.py:3: loading it: no end after 1 s; {REMEDY}",
+        ),
+    ],
+    ids=["death", "hang"],
+)
+def test_an_end_while_loading_is_an_error_not_a_finding(run, text, limits, note):
+    Path("targets.py").write_text(text)
+    report, _ = run("returns", limits)
+    assert (report.verdict, report.note) == ("error", note)
+
+
+def test_a_mistake_of_the_engine_is_not_blamed_on_the_target(run):
+    report, outcome = run("returns", engine="fake_engine:no_such_engine")
+    assert report.verdict == "error"
+    assert "gemmproof itself failed" in report.note
+    assert "Traceback" in outcome.output
+
+
+@pytest.mark.lane("full")
+def test_a_worker_dies_with_its_supervisor(run, monkeypatch):
+    token = os.urandom(16).hex()
+    monkeypatch.setattr(supervisor.secrets, "token_hex", lambda length: token)
+    child = os.fork()
+    if child == 0:
+        try:
+            run("hangs", Limits(case=60))
+        finally:
+            os._exit(0)
+    time.sleep(1)
+    before = _marked([token])
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    assert before
+    assert wait_for(lambda: not _marked([token]), seconds=5)
+
+
+@pytest.mark.lane("full")
+def test_a_slow_case_is_not_taken_for_the_smallest_that_hangs():
+    """Candidates first get a fraction of the limit, which is too little on a busy machine."""
+    tried = []
+
+    def run(case):
+        until = time.process_time() + (60 if case.M > 2 else 0.1)
+        while time.process_time() < until:
+            pass
+
+    case = Case(5, 4, 3, "fp16")
+    smallest_case = smallest(
+        case, Contract(), run, "hang", (0.4, 1 << 40), lambda: tried.append(None)
+    )
+    assert (smallest_case.M, smallest_case.N, smallest_case.K) == (3, 1, 1)
+    assert len(tried) < MOST_RUNS
