@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 STYLES = "tests/corpora/registered.py"
 CONFTEST = """
 import os, sys
-sys.path[:0] = [{here!r}, {support!r}]
+sys.path[:0] = [{here!r}, {root!r}]
 import fake_gpu, launched_kernels as kernels
 from gemmproof.backends import cuda_device
 
@@ -36,8 +36,8 @@ def pytest_gemm_kernels():
 def project(tmp_path, monkeypatch):
     def write(dies: bool = False) -> str:
         path = tmp_path / "conftest.py"
-        support = str(HERE.parent / "support")
-        path.write_text(CONFTEST.format(here=str(HERE), support=support, dies=dies))
+        root = str(HERE.parents[1])
+        path.write_text(CONFTEST.format(here=str(HERE), root=root, dies=dies))
         return str(path)
 
     monkeypatch.setattr(evidence, "Gpu", FakeGpu)

@@ -10,7 +10,7 @@ from tests.backends.fake_gpu import NAMES
 from tests.support.lanes import first_of_each
 from tests.support.pytest_project import ROOT, list_failed, run_pytest, write_project
 
-PATHS = (Path(__file__).parent, ROOT / "tests" / "support")
+PATHS = (Path(__file__).parent, ROOT)
 CONFTEST = """
 import fake_gpu, torch
 from gemmproof.backends import cuda_device

@@ -105,7 +105,7 @@ def run(
         make_target_peer("their.peer", peer, kernel) if callable(peer) else peer,
         problems,
         formats,
-        **{"rounds": 4, "settle": 0.0, "stated": kernel, **more},
+        **{"rounds": 4, "settle": 0.0, "declared": kernel, **more},
     )
     with patch(MEASURE_CEILING, measure_small):
         ceilings, rows = run_plan(device, plan, events.append)

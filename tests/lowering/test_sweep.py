@@ -11,11 +11,11 @@ from tests.lowering.lower import capture
 
 from gemmproof import Contract, multiple_of
 from gemmproof.cli import main
-from gemmproof.lowering import sweep_text
+from gemmproof.lowering import text
 from gemmproof.lowering.record import GlobalAccess, LoweredLaunch, LoweredTarget, Resources
 from gemmproof.lowering.sweep import alter, find_variants, list_case_changes
-from gemmproof.lowering.sweep_text import compare
 from gemmproof.lowering.task import capture_case, serve_sweep
+from gemmproof.lowering.text import compare
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import LAYOUTS
 from gemmproof.properties.kernel import KernelUnderTest
@@ -147,7 +147,7 @@ def test_a_worker_compiles_each_variant(swept):
     assert events[-1]["launches"] == len(target.lowerings) == len(target.variants)
     numbers = [(x["index"], x["of"]) for x in events if x["event"] == "case"]
     assert numbers == [(i, len(target.lowerings)) for i in range(len(target.lowerings))]
-    (launch,) = sweep_text.collect([target])
+    (launch,) = text.collect_sweep([target])
     variants = {x["change"]: x for x in launch["variants"]}
     padded = variants["K=63"]  # the kernel disables the specialisation of K itself
     assert "a padded" in padded["also"]
@@ -165,7 +165,7 @@ def test_a_worker_compiles_each_variant(swept):
 
 
 def test_the_screen_groups_what_costs_the_same(swept):
-    shown = [line for line, _ in sweep_text.lines("k", [swept[0]], 1.5)]
+    shown = [line for line, _ in text.sweep_lines("k", [swept[0]], 1.5)]
     assert shown[0] == "narrow_kernel fp16 for sm_80: N=32"
     assert shown[2].split(maxsplit=3)[3] == "a_ptr b_ptr c_ptr stride_am"
     assert sum(line.startswith("  costs") for line in shown) < len(swept[0].lowerings) - 1
@@ -181,7 +181,7 @@ def test_what_does_not_compile_as_it_is_is_not_swept(tmp_path):
     target, events = ask(lowered_kernels.shallow, tmp_path)
     assert len(target.lowerings) == 1
     assert events[-1]["event"] == "compiled"
-    shown = [line for line, _ in sweep_text.lines("k", [target], 1.0)]
+    shown = [line for line, _ in text.sweep_lines("k", [target], 1.0)]
     assert shown[-1].startswith("k: 0 changes compared for sm_80")
     assert "1 not compiled" in shown[-1]
     # nor a launch at which an earlier worker died

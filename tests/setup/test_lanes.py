@@ -36,7 +36,7 @@ def run_pytest(tmp_path):
     markers = "".join(f"    {name}: x\n" for name in ("lane(name)", "proves", "triton(name)"))
     settings = f"[pytest]\naddopts = --strict-markers\nmarkers =\n{markers}"
     (tmp_path / "pytest.ini").write_text(settings)
-    folders = [TESTS, TESTS / "support", TESTS.parent / "src", os.environ.get("PYTHONPATH", "")]
+    folders = [TESTS.parent, TESTS.parent / "src", os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join(map(str, folders))
 
     def run(text, *options):

@@ -16,8 +16,8 @@ PLANTED = list_planted()
 EVERY = 20  # so many faults, then a right kernel
 CONFTEST = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from planted import list_planted, make_kernel
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.worker.planted import list_planted, make_kernel
 from gemmproof import Contract, KernelUnderTest
 
 def pytest_gemm_kernels():

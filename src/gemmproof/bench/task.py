@@ -76,4 +76,4 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
 
 
 def _target(fields: dict[str, Any]) -> Target:
-    return Target(**{name: fields[name] for name in ("place", "function", "is_file")})
+    return Target(**{name: fields[name] for name in ("path", "function", "is_file")})

@@ -10,11 +10,10 @@ from dataclasses import asdict, replace
 
 from gemmproof.commands.check import calling_of
 from gemmproof.commands.output import answer, limits_of, refuse, show_end, unwritable
-from gemmproof.lowering import sweep_text as sweep
 from gemmproof.lowering.preview import ask_preview, refuse_without_dot, tabulate_dots
 from gemmproof.lowering.record import document
 from gemmproof.lowering.run import lower
-from gemmproof.lowering.text import MOST_BLOCKS, lines, tabulate
+from gemmproof.lowering.text import MOST_BLOCKS, lines, sweep_document, sweep_lines, tabulate
 from gemmproof.options.registered import CALLING, ask_registered, is_registered
 from gemmproof.properties.cases.case import Case
 from gemmproof.reference.formats import OPERANDS
@@ -59,8 +58,8 @@ def run(options: argparse.Namespace) -> int:
     code = EXIT["pass" if all(result.is_whole for result in results) else "incomplete"]
     seconds = time.monotonic() - started
     if options.sweep:
-        whole = sweep.document(request.name, results, failures)
-        shown = sweep.lines(request.name, results, seconds)
+        whole = sweep_document(request.name, results, failures)
+        shown = sweep_lines(request.name, results, seconds)
     else:
         whole = document(request.name, lowerings, failures)
         as_table, most = (tabulate_dots, 1) if options.dot else (tabulate, MOST_BLOCKS)
