@@ -239,16 +239,16 @@ def _judge(
 
 
 def _say(verdict: Verdict) -> str:
-    where = f"{verdict.where}: " if verdict.where is not None else ""
-    return f"{where}{verdict.text}: {verdict.why}"
+    where = "" if verdict.where is None else str(verdict.where)
+    return ": ".join(filter(None, (where, verdict.text, verdict.why)))
 
 
 def _refute(book: ProofLedger, way: Way, name: str, verdict: Verdict) -> None:
     case = _make_case(book, way, verdict)
     if case is None:
-        book.leave_open(name, f"{_say(verdict)}fails only where no case can be")
+        book.leave_open(name, f"{_say(verdict)}: fails only where no case can be")
         return
-    why = _say(verdict).removesuffix(": ")
+    why = _say(verdict)
     if name == exact_values.EXACT:  # sums may agree by chance: the simulated case decides
         book.suspect(name, case)
         book.leave_open(name, f"{why}, at {case}")

@@ -12,8 +12,11 @@ from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.judges import exact_values, memory_use
-from gemmproof.properties.proof import Proof, Proofs
-from gemmproof.reference.simulation import Fault
+from gemmproof.properties.proof import Proof, Proofs, prove
+from gemmproof.properties.proof.ledger import ProofLedger
+from gemmproof.reference.simulation import Fault, Where
+from gemmproof.reference.symbolic.obligations.indices import REFUTED as FAILS
+from gemmproof.reference.symbolic.obligations.indices import Verdict
 from gemmproof.report.record import SCHEMA, ProofResult, PropertyResult, Report
 from gemmproof.report.text import lines, proof_text
 from gemmproof.report.text import table as make_table
@@ -339,3 +342,12 @@ def test_a_proof_in_words():
     assert proof_text(held("p", "proved", "every M")) == "proved for every M"
     assert proof_text(held("p", "not decided")) == "not decided"
     assert proof_text(held("p", "refuted", "", "why", status="fail")) == "refuted: why"
+
+
+def test_a_refutation_without_a_case_is_left_open_with_its_reason(monkeypatch):
+    monkeypatch.setattr(prove, "_make_case", lambda *_: None)
+    ledger = ProofLedger(None, None)
+    verdict = Verdict(FAILS, "offset of a", Where("k.py", 3, "load"), "its stride wraps")
+    prove._refute(ledger, None, memory_use.FIT, verdict)
+    reason = "offset of a: its stride wraps: fails only where no case can be"
+    assert ledger.open == {memory_use.FIT: f"{verdict.where}: {reason}"}
