@@ -250,11 +250,6 @@ def _count_bytes(suffix: str) -> int:
     return _WIDTHS.get(parts[0], 0)
 
 
-def list_kinds(assembly: AmdAssembly) -> Iterator[str]:
-    """Yield the names of matrix instructions that were not recognised."""
-    yield from sorted({x.name for x in assembly.products if x.unit == UNKNOWN})
-
-
 # -- cubin ---------------------------------------------------------------------------------------
 _BYTES_FOLLOW = 4  # EIFMT_SVAL
 _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE, _REGCOUNT = 0x10, 0x11, 0x12, 0x2F
