@@ -290,7 +290,7 @@ class Contract:
     fp8 sums that never leave a unit of 13 bits). `out`: the format of the result, None for any.
     `deterministic`: the same bits in whatever order programs run. `batch_invariant`: the bits of a
     row of c do not depend on M.
-    `symmetric`: c is a b, whose relations under negation and the like hold; False with a `spec`.
+    `symmetric`: c is a b, whose relations under negation and the like hold; False with a formula.
     `tensor_cores`: every dot is compiled to them; `spills`: the most bytes of a thread's registers
     that are spilled to memory, None for no promise; `fits`: GPUs by name that the kernel compiles
     for, and has room on. They are judged on those GPUs, or else on the target.

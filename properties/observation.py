@@ -112,12 +112,12 @@ class Related:
 class Observation:
     """The outcome of one case: the operands by name, a Call for every call, or the error raised.
 
-    `unread` are the operands that the result does not depend on: they hold NaN. `backend` is
-    "simulator" or "cuda"; `device` is the name of the device that launched, `how` the configuration
-    that a tuned kernel ran in there. `trace` is the simulator's, of the first call, if the kernel
-    has a mirror. `asked_sms`: whether the wrapper asked for the device's properties. `predicted` is
-    the simulator's prediction for the device, None if it cannot predict the bits. `memo` holds the
-    results of `remember`.
+    `unused_operands` are the operands that the result does not depend on: they hold NaN. `backend`
+    is "simulator" or "cuda"; `device` is the name of the device that launched, `how` the
+    configuration that a tuned kernel ran in there. `trace` is the simulator's, of the first call,
+    if the kernel has a mirror. `asked_sms`: whether the wrapper asked for the device's properties.
+    `predicted` is the simulator's prediction for the device, None if it cannot predict the bits.
+    `memo` holds the results of `remember`.
 
     Of several results it shows number `part`; `split` gives an observation for each.
     """

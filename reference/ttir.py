@@ -136,7 +136,7 @@ class Loc:
 class Op:
     """One operation as it is written.
 
-    `operands` and `results` are SSA names. `words` are the bare words before the types (a
+    `operands` and `results` are SSA names. `keywords` are the bare words before the types (a
     predicate, an atomic's kind), `attrs` the named attributes as text, `strings` the quoted ones.
     `segments` counts the operands in each pair of brackets, if the operation has lists of them.
     `targets` are a branch's blocks with the operands that it passes to them.

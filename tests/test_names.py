@@ -1,6 +1,7 @@
 """Names and docstrings are the field's: docs/glossary.md lists the words that are refused."""
 
 import ast
+import keyword
 import re
 import subprocess
 from functools import cache
@@ -75,6 +76,27 @@ def test_docstrings_open_as_the_glossary_says():
         if text and text.split()[0].strip(",:;") in OPENINGS
     ]
     assert wrong == []
+
+
+def list_strangers(tree):
+    """Yield what the docstring of a class names in backticks that is no name in its file."""
+    known = {name for _, name in identifiers(tree)} | {*keyword.kwlist, "_"}
+    known |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}  # kernels too
+    for node in walk(tree):
+        if isinstance(node, ast.ClassDef):
+            named = re.findall(r"`([a-z_]\w*)`", ast.get_docstring(node) or "")
+            yield from (f"{node.name}: {name}" for name in named if name not in known)
+
+
+def test_docstrings_of_classes_name_what_is_there():
+    paths = [p for p in list_files() if p.relative_to(ROOT).parts[0] in FOLDERS[:4]]
+    wrong = {str(p.relative_to(ROOT)): [*list_strangers(ast.parse(p.read_text()))] for p in paths}
+    assert {path: names for path, names in wrong.items() if names} == {}
+
+
+def test_a_field_that_is_gone_is_seen():
+    text = 'class Verdict:\n    """`text` of it, `words`; `while` it holds."""\n    text: str'
+    assert [*list_strangers(ast.parse(text))] == ["Verdict: words"]
 
 
 @pytest.mark.parametrize(

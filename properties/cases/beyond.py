@@ -28,7 +28,7 @@ WIDENED = tuple(
 class Extension:
     """One step beyond a contract, as text, and the option that promises it.
 
-    `words` are the fields of the wider contract, `operands` the wrapper's additional operands,
+    `changes` are the fields of the wider contract, `operands` the wrapper's additional operands,
     `cases` the cases to try, the simplest first.
     """
 

@@ -51,8 +51,8 @@ class AllocatedOperand:
 class Touched:
     """Memory of an operand that a call changed: `what` is "element", "gap", "guard" or "view".
 
-    `place` is the first element's index, or the offset from the view's first element; `count` the
-    number of elements changed.
+    `location` is the first element's index, or the offset from the view's first element; `count`
+    the number of elements changed.
     """
 
     operand: str

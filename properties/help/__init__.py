@@ -11,8 +11,8 @@ class Example:
     """A wrong line of a kernel, and its repair.
 
     Both apply to docs/examples/right.py, which has `right` after the edits `given` (old text, new
-    text); `given_words` describes those. `options` are those of `check` under which the wrong line
-    is found. `unjudged` is the reason why no test runs it, or "".
+    text); `given_words` describes those. `options` are those of the check that shows it.
+    `unjudged` is the reason why no test runs it, or "".
     """
 
     wrong: str

@@ -34,8 +34,8 @@ ELSEWHERE = {"batch": 3, "M": 37, "N": 53, "K": 29}  # sizes whose strides are a
 class BranchCoverage:
     """The paths that have a case, each with its description, and those that have none.
 
-    `left`: the counted seconds that are left for the search. `sought` caches the sizes of branches,
-    and `placed` the strides of layouts, which formats and configurations share.
+    `left`: the counted seconds that are left for the search. `branch_sizes` caches the sizes of
+    branches, and `layout_strides` the strides of layouts, which formats and configurations share.
     """
 
     left: float

@@ -115,7 +115,7 @@ MOST_TRIED = 12  # of them for one offset
 
 @dataclass(frozen=True, slots=True)
 class Wrap:
-    """The offset of an operand that fits exactly while `words` is below 2**31.
+    """The offset of an operand that fits exactly while `text` is below 2**31.
 
     Both sides are decided: it fits for every size below, and wraps `at` sizes where it is `value`.
     `sides`: the sizes there, by axis; `is_dense` if its operand is.

@@ -150,7 +150,7 @@ def run(
     """Call `function(*tensors, **kwargs)` with its Triton launches on the tile simulator.
 
     The tensors are on the CPU; the wrapper sees CUDA tensors. `operands` gives them the names that
-    faults use (default: a, b, ...), `words` their names in messages, `axes` the names of the
+    faults use (default: a, b, ...), `labels` their names in messages, `axes` the names of the
     dimensions of those other than a and b (default: numbers). `config` picks the autotune
     configuration. `fill` is the content of undefined memory: "nan", "ones", "zero" or "large";
     `seconds` are allowed, counted as in work.py. The operands that are to be `written` are

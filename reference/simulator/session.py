@@ -155,7 +155,7 @@ def _is_in_while(filename: str, line: int) -> bool:
 @dataclass(slots=True)
 class Session:
     """One call of a wrapper. `names` are the tensors by the names that faults use ("a", "b"),
-    `words` their names in messages, if different, `axes` the problem's names for the dimensions of
+    `labels` their names in messages, if different, `axes` the problem's names for the dimensions of
     tensors other than a, b and c.
 
     `fill` is the content of uninitialised memory, `config` the autotune configuration (modulo

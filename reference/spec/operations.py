@@ -253,7 +253,7 @@ def _overflow(error: Array, size: Array, top: float) -> Array:
 class Gathered:
     """base[ids] of a base (E, K, N) and ids (M,), spread only for operations other than `@`.
 
-    Operators, numpy's functions and methods are installed by `operators`.
+    Operators, numpy's functions and methods are installed in spec/__init__.py.
     """
 
     base: SpecArray

@@ -182,7 +182,7 @@ class TargetError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A function: `place` is the path of a file if `is_file`, else a module's name."""
+    """A function: `path` is the path of a file if `is_file`, else a module's name."""
 
     path: str
     function: str

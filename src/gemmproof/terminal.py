@@ -103,7 +103,7 @@ FEWEST_CASES, FEWEST_SHARE, FEWEST_SECONDS = 5, 0.1, 1.0
 
 @dataclass(slots=True)
 class _Part:
-    """The progress of one worker: cases done of those `wanted`, or another activity, as text.
+    """The progress of one worker: cases done of those `total`, or another activity, as text.
 
     `share` is the finished fraction of the work if it is not counted in cases. Of `launches` to be
     compiled, `compiled` were. `began` and `moved` are when the first case or launch began and

@@ -268,9 +268,9 @@ class Machine:
 
     `known` is what holds of each program's number and each trip; `launched` holds of the launch, if
     it is not refused; `accesses`, `claims` and `branches` are in the order of the source; `uses`
-    are loaded integers on which these depend; `forgone` are hints for which the lanes that matter
-    are not known. While `muted` nothing is recorded: a loop's body is first run to learn its effect
-    on the values that it carries.
+    are loaded integers on which these depend; `dropped` are hints for which the lanes that matter
+    are not known. While `suppressed` nothing is recorded: a loop's body is first run to learn its
+    effect on the values that it carries.
     """
 
     functions: dict[str, Function]

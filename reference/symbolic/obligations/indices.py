@@ -33,7 +33,7 @@ PROVED, REFUTED, OPEN = "proved", "refuted", "open"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of one obligation: `words` describe it, of a load or store at `where`.
+    """The outcome of one obligation: `text` describe it, of a load or store at `where`.
 
     `why`: the reason if it is open. `model`: the symbols' values at which it fails. `lacks`: the
     condition that fails there.
@@ -278,7 +278,7 @@ def find_tile(indices: Sequence[Poly]) -> int:
 # -- walks ---------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A program and its trip, and `place`, the number from 0 to `end` - 1 that they reach."""
+    """A program and its trip, and `number`, the number from 0 to `end` - 1 that they reach."""
 
     program: Atom
     trip: Atom

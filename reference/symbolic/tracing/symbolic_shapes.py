@@ -367,8 +367,8 @@ class _Named(Source):
 class Decisions(ShapeEnv):
     """torch's symbolic shapes for one run with the sizes `hints`.
 
-    `taken` are the decisions in order, except those that `domain` or earlier ones imply. `running`
-    is the instance of the run in progress: a wrapper may keep a size from an earlier one.
+    `decisions` are the decisions in order, except those that `domain` or earlier ones imply.
+    `running` is the instance of the run in progress: a wrapper may keep a size from an earlier one.
     """
 
     running: Decisions | None = None

@@ -119,7 +119,7 @@ class HostDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class SizedFloat:
-    """A float that depends on the sizes, such as 1 / K; `words` are its formula."""
+    """A float that depends on the sizes, such as 1 / K; `text` are its formula."""
 
     text: str
 

@@ -183,7 +183,7 @@ class Plan:
     The peer is a callee, or the name of one of torch's (peers.PEERS), None for the usual one.
     `out` is the format that results must have, None for whatever the kernels return. `rounds` and
     `settle` are those of statistics.time_rounds. With `timed` False results are verified only.
-    `stated` has the operands, the formula and the accumulator of all kernels. With `columns` b is
+    `declared` has the operands, the formula and the accumulator of all kernels. With `columns` b is
     in column-major memory.
     """
 

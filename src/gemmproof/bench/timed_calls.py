@@ -143,8 +143,8 @@ class Leg:
     If the callee prepares its operands, `sets` are those, made from `sources`.
 
     `graph` is None if they cannot be captured, for the reason in `why`. `outs` are what it writes
-    to, [] if it allocates its results. `made` are the results of the last eager run, `captured`
-    those that a replay writes.
+    to, [] if it allocates its results. `eager_results` are the results of the last eager run,
+    `captured` those that a replay writes.
     """
 
     callee: Callee

@@ -159,12 +159,12 @@ def check(
     are tried before any is drawn. `target` is the GPU whose dots the simulator models, None for
     exact IEEE chains. With `launch`, cases that hold when simulated are launched on `device` too
     (None: there is none, and the report is incomplete), and what the simulator cannot see is judged
-    there only. With `limits`, a kernel that keeps its contract is tried beyond it (limits.py).
-    `listener` gets every event but the answer: each case before it runs, and each fault when it is
-    first seen. A call may take `seconds`, counted (work.py). With `premise` each launch whose bits
-    are predicted is compiled, in `memory` bytes and a folder of `room`, and compared. With `proof`,
-    a solver first tries to decide properties for every size, in `proof_seconds`; no proof hides a
-    finding. Raises ValueError for an argument out of range, TypeError if `kernel` is no kernel.
+    there only. With `limits`, a kernel that keeps its contract is tried beyond it. `listener` gets
+    every event but the answer: each case before it runs, and each fault when it is first seen. A
+    call may take `seconds`, counted (work.py). With `premise` each launch whose bits are predicted
+    is compiled, in `memory` bytes and a folder of `workdir`, and compared. With `proof`, a solver
+    first tries to decide properties for every size, in `proof_seconds`; no proof hides a finding.
+    Raises ValueError for an argument out of range, TypeError if `kernel` is no kernel.
     """
     require_arguments(kernel, max_examples, seed, case)
     tell: Listener = listener or (lambda event: None)

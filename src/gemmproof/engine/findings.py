@@ -122,7 +122,7 @@ def _name(finding: Finding, missing: dict[str, str]) -> Finding:
 INEXACT = (exact_values.BOUND, exact_values.NAME, metamorphic.NAME, determinism.ROWS)
 # properties that a wrong element of c breaks
 OF_VALUES = (*INEXACT, exact_values.EXACT, determinism.SAME)
-# properties whose faults diagnose.py classifies
+# properties whose faults properties/diagnosis classifies
 DIAGNOSED = (exact_values.EXACT, exact_values.BOUND)
 SEEDS = (1, 2, 3)  # of cases similar to one that showed a fault
 KEPT_BYTES = 1 << 30  # of observations whose wrong values are still to be explained

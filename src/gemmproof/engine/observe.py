@@ -331,8 +331,8 @@ def observe(
     """Call a kernel `case.calls` times over different uninitialised memory.
 
     The later calls see the same tensors as the first, as in a program that calls again. `traced`:
-    the simulator records every access of the first. `made` are operands in place of the case's own.
-    Never raises for the kernel.
+    the simulator records every access of the first. `allocated` are operands in place of the case's
+    own. Never raises for the kernel.
     """
     unused_operands = find_unread(kernel, case)
     allocated = operands(case, kernel, unused_operands) if allocated is None else allocated

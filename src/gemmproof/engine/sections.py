@@ -46,7 +46,7 @@ def judge_compiled(
 ) -> Report:
     """Return the report with the results of these guarantees, and the seconds of the whole check.
 
-    At most `most` launches of a format and a GPU are compiled, or a few more (claims/plan.py).
+    At most `most` launches of a format and a GPU are compiled, or a few more (`plan_launches`).
     """
     if list_promised(kernel.contract):
         from gemmproof.lowering.guarantee_outcome import compile_claims  # few need it

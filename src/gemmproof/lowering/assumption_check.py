@@ -161,9 +161,9 @@ Tell = Callable[[dict[str, Any]], None]
 class AssumptionCheck:
     """The predictions of each launch, and their comparison with compiled dots.
 
-    A compilation may take `seconds` and `memory`, and keeps its files in a folder of `room` (None:
-    the default for temporary ones) until it ends. `tell` gets an event before and after each, and
-    heartbeats. `every`: all launches are to be compiled, not only those in doubt.
+    A compilation may take `seconds` and `memory`, and keeps its files in a folder of `workdir`
+    (None: the default for temporary ones) until it ends. `tell` gets an event before and after
+    each, and heartbeats. `every`: all launches are to be compiled, not only those in doubt.
     """
 
     tell: Tell

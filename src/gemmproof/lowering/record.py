@@ -213,7 +213,7 @@ def format_known(known: str) -> str:
 class LoweredTarget:
     """The launches of a kernel on one target: the records, and a line on each failure.
 
-    `variants` and `notes` are those of a sweep (`serve_sweep`), the first one for each record.
+    `variants` and `notes` are those of a sweep (lowering/task.py), the first one for each record.
     `mistake` is the reason, in a line, why nothing could be captured, and `output` the last output
     of a worker in which gemmproof itself failed.
     """

@@ -103,7 +103,7 @@ class Identity:
     """The identity of a kernel: the hashes of its parts' texts in the project, and its guarantees.
 
     `source` are the parts that the wrapper can reach (signoff/source.py), `formula` those of its
-    `spec`. `contract` and `operands` are text. `lack` is the reason, in one line, if unknown.
+    formula. `contract` and `operands` are text. `lack` is the reason, in one line, if unknown.
     """
 
     source: dict[str, str] = field(default_factory=dict)

@@ -40,7 +40,7 @@ class StatedOperand:
 
 @dataclass(frozen=True, slots=True)
 class StatedCall:
-    """A call that a test makes before that of the case; `words` describe it.
+    """A call that a test makes before that of the case; `label` describe it.
 
     `values` are as in a Bug. If it `shares` the tensors of the case, they hold the elements of its
     `operands` where these differ; else it has separate tensors.
@@ -57,14 +57,14 @@ class Bug:
     """The inputs and expected elements of a test that shows a finding.
 
     `values` are the Python values as text, by name. `at` is the wrong element that is shown, None
-    if values show none; `wanted` are the elements that the test compares, with their allowed
+    if values show none; `expected` are the elements that the test compares, with their allowed
     errors, () for all of an exact product. `result` is the index of the result among `results`,
     `written` the operands that a call stores results in. `shown` is how values show it, one of the
     constants above; `exact` whether float64 holds the whole product. `kept` of `given` elements are
     not zero. `tuned` names the tuned kernels of the target's module, each with the index of the
-    configuration to run. `room`: whether the results need memory around them as well. `before` are
-    the preceding calls, in order. If `same`, the result must have the bits of the first of them, at
-    least in as many `rows` as both have; None for all of it.
+    configuration to run. `guarded`: whether the results need memory around them as well. `before`
+    are the preceding calls, in order. If `same`, the result must have the bits of the first of
+    them, at least in as many `rows` as both have; None for all of it.
     """
 
     finding: Finding
