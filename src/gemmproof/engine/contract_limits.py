@@ -16,6 +16,7 @@ from gemmproof.properties.cases.layouts import ANY
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import memory_use
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
+from gemmproof.reference.provenance import format_error
 from gemmproof.reference.spec import SpecError
 from gemmproof.reference.work import counted_seconds
 from gemmproof.report.record import Limit
@@ -84,8 +85,14 @@ def sharpen(kernel: KernelUnderTest, target: str | None, stop: LimitFound, judge
     """Return a limit with the size at which it begins, as far as that is decided."""
     try:
         return _sharpen(kernel, target, stop, judge)
-    except Exception:  # it runs the wrapper over symbols, and z3: either may raise anything
-        return stop.limit
+    except (
+        Exception
+    ) as error:  # it runs the wrapper over symbols, and z3: either may raise anything
+        return replace(stop.limit, proof=f"where it begins is unknown: {_describe(error)}")
+
+
+def _describe(error: Exception) -> str:
+    return f"the proof raised {format_error(error)}"
 
 
 def _sharpen(kernel: KernelUnderTest, target: str | None, stop: LimitFound, judge: Judge) -> Limit:
@@ -117,8 +124,9 @@ def find_needed(
     """Return the divisors of sizes that a kernel which breaks its contract needs to be right."""
     try:
         return tuple(_find_needed(kernel, target, findings, tiles, judge))
-    except Exception:  # as above
-        return ()
+    except Exception as error:  # as above
+        message = f"which sizes it needs is unknown: {_describe(error)}"
+        return (Limit("multiples", "", "not tried", message),)
 
 
 def _find_needed(

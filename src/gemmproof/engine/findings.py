@@ -17,6 +17,7 @@ from gemmproof.properties.finding import Finding, Key
 from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR, Observation
+from gemmproof.reference.provenance import format_error
 
 
 # -- deduplication -------------------------------------------------------------------------------
@@ -89,6 +90,7 @@ def label_missing(
     """
     out_of_bounds = [f for f in findings if _is_out_of_bounds(f)]
     missing: dict[str, str] = {}
+    failures: dict[str, str] = {}  # by line as well
     for config in dict.fromkeys(f.case.config for f in out_of_bounds):
         lines = frozenset(f.where for f in out_of_bounds if f.case.config == config and f.where)
         restore()
@@ -98,11 +100,11 @@ def label_missing(
             )
 
             missing |= find_missing(kernel, target, config, lines - missing.keys(), SECONDS)
-        except (Exception, SystemExit):  # a wrapper may raise anything; the finding is enough
-            continue
+        except (Exception, SystemExit) as error:  # it runs the wrapper, which may raise anything
+            failures |= dict.fromkeys(lines - missing.keys(), format_error(error))
         finally:
             restore()
-    return [_name(f, missing) if f in out_of_bounds else f for f in findings]
+    return [_name(f, missing, failures) if f in out_of_bounds else f for f in findings]
 
 
 def _is_out_of_bounds(finding: Finding) -> bool:
@@ -110,11 +112,14 @@ def _is_out_of_bounds(finding: Finding) -> bool:
     return own == (memory_use.BOUNDS, SIMULATOR, None) and finding.where is not None
 
 
-def _name(finding: Finding, missing: dict[str, str]) -> Finding:
-    condition = missing.get(finding.where or "")
-    if condition is None:
-        return finding
-    return replace(finding, message=f"{finding.message}; missing: {condition}")
+def _name(finding: Finding, missing: dict[str, str], failures: dict[str, str]) -> Finding:
+    line = finding.where or ""
+    if line in missing:
+        return replace(finding, message=f"{finding.message}; missing: {missing[line]}")
+    if line in failures:
+        why = f"the search for it raised {failures[line]}"
+        return replace(finding, message=f"{finding.message}; what is missing is unknown: {why}")
+    return finding
 
 
 # -- explanations --------------------------------------------------------------------------------

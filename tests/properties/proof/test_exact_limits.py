@@ -24,6 +24,7 @@ from tests.properties.proof.limited_kernels import (
 )
 
 from gemmproof import Contract, KernelUnderTest, check
+from gemmproof.properties.address_map import explain_access
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.judges import memory_use
 from gemmproof.properties.proof import size_limits as wraps_module
@@ -233,3 +234,28 @@ def test_no_multiple_is_told_without_a_proof(proof):
     wrong = kernel(rows_of_c_in_32_bits)
     held = check(wrong, max_examples=4, limits=True, proof=False)
     assert not any(limit.proof for limit in held.limits)
+
+
+def raises(*arguments):
+    raise KeyError("x")
+
+
+def test_a_proof_that_raises_is_told_beside_what_was_decided(monkeypatch):
+    """Neither the limit nor the finding is lost, and none looks as if nothing had been tried."""
+    monkeypatch.setattr(wraps_module, "find_wraps", raises)
+    limits = check(kernel(rows_of_c_in_32_bits), limits=True, max_examples=1, proof=True).limits
+    assert "where it begins is unknown: the proof raised KeyError: 'x'" in {x.proof for x in limits}
+
+
+def test_a_search_for_needed_sizes_that_raises_is_told(monkeypatch):
+    monkeypatch.setattr(wraps_module, "find_divisor", raises)
+    report = check(kernel(unmasked), limits=True, max_examples=8, proof=True)
+    why = "which sizes it needs is unknown: the proof raised KeyError: 'x'"
+    assert [(x.status, x.message) for x in report.limits] == [("not tried", why)]
+
+
+def test_a_search_for_a_missing_condition_that_raises_is_told(monkeypatch):
+    monkeypatch.setattr(explain_access, "find_missing", raises)
+    report = check(kernel(unmasked), max_examples=8, proof=True)
+    (finding,) = [f for f in report.findings if f.property == memory_use.BOUNDS][:1]
+    assert finding.message.endswith("is unknown: the search for it raised KeyError: 'x'")
