@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties.cases.case import Case
@@ -26,7 +26,8 @@ class Finding:
     and `file` the path of that file. `bound` is the allowed error, if there is one. `message` is
     one line: `where: got X, expected Y`. `cause` names the property whose finding causes this one,
     None for a root cause. `backend` is "simulator" or "cuda". `result` is the name of the result
-    whose elements are wrong, if there are several.
+    whose elements are wrong, if there are several. `reproduce` is the command that repeats it, in
+    a report that is written.
     """
 
     property: str
@@ -43,6 +44,7 @@ class Finding:
     backend: str = "simulator"
     result: str = "c"
     file: str | None = None
+    reproduce: str | None = field(default=None, compare=False)
 
     @builtins.property  # the field of that name hides it
     def key(self) -> Key:
@@ -52,18 +54,6 @@ class Finding:
     def caused_by(self, property_name: str) -> Finding:
         """Return the same finding, as a consequence of a finding of `property_name`."""
         return replace(self, cause=property_name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON; the case is an object that --case takes."""
-        return {**asdict(self), "case": self.case.to_dict()}
-
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> Finding:
-        """Read the finding that `to_dict` wrote. Raises ValueError naming what is wrong."""
-        names = [f.name for f in fields(Finding)]
-        if not isinstance(data, dict) or set(data) != set(names):
-            raise ValueError(f"finding: got {sorted(data)}, expected fields {' '.join(names)}")
-        return Finding(**{**data, "case": Case.from_dict(data["case"])})
 
 
 def list_by_cause(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 
@@ -219,6 +220,7 @@ class Accumulator:
     output: str = "none"
     zero_products: bool | None = None
     last_place: int | None = None
+    derived: ClassVar[tuple[str, ...]] = ("name",)  # written with the fields
 
     @property
     def name(self) -> str:

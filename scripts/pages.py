@@ -20,6 +20,7 @@ from scripts.docs import (
     mutation,
     proofs,
     public_kernels,
+    schemas,
     sign_off,
     speed,
     strength,
@@ -38,6 +39,7 @@ COMMANDS = {
     "mutation": mutation.make_page,
     "instructions": instructions.make_page,
     "versions": versions.make_page,
+    "schemas": schemas.make_schemas,
     "outputs": markdown.show_outputs,
 }
 

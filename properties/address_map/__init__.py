@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 # -- record --------------------------------------------------------------------------------------
 PROVED, MASKED, INSIDE, MISSING, OPEN = (
@@ -94,32 +92,3 @@ class AddressMap:
     kernels: tuple[KernelMap, ...]
     open: tuple[str, ...]
     scope: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> AddressMap:
-        """Read the map that `to_dict` wrote."""
-        kernels = (
-            KernelMap(
-                **{
-                    **kernel,
-                    "grid": tuple(kernel["grid"]),
-                    "constants": tuple((n, v) for n, v in kernel["constants"]),
-                    "accesses": tuple(map(_read_access, kernel["accesses"])),
-                }
-            )
-            for kernel in data["kernels"]
-        )
-        return AddressMap(tuple(kernels), tuple(data["open"]), data["scope"])
-
-
-def _read_access(data: Mapping[str, Any]) -> AccessMap:
-    indices = tuple(
-        Index(x["axis"], x["formula"], tuple(Need(**need) for need in x["needs"]))
-        for x in data["indices"]
-    )
-    fix = None if data["fix"] is None else Fix(**data["fix"])
-    return AccessMap(**{**data, "shape": tuple(data["shape"]), "indices": indices, "fix": fix})

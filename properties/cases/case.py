@@ -158,6 +158,23 @@ class Case:
         fields_ = {name: value for name, value in data.items() if name not in ROLES}
         return Case(**{**fields_, "arguments": tuple(arguments.items())}, layouts=layouts)
 
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """Return the JSON Schema of what `to_dict` gives."""
+        side = {"type": "integer", "minimum": 0, "maximum": MAX_SIDE}
+        parts: dict[str, Any] = {f.name: {"type": ["integer", "string"]} for f in fields(Case)}
+        del parts["layouts"]
+        parts |= {"M": side, "N": side, "K": side, "dtype": {"enum": list(OPERANDS)}}
+        parts |= {name: {"enum": list(LAYOUTS)} for name in ROLES}
+        parts["arguments"] = {"type": "object", "additionalProperties": {"type": "string"}}
+        required = ["M", "N", "K", "dtype"]
+        return {
+            "type": "object",
+            "properties": parts,
+            "required": required,
+            "additionalProperties": False,
+        }
+
     def layout(self, operand: str) -> str:
         """Return the name of an operand's layout."""
         return dict(self.layouts).get(operand, ROW)

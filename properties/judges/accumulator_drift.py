@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -150,36 +149,6 @@ class Drift:
     accumulator: Accumulator | None = None
     measures: tuple[Measure, ...] = ()
     slope: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON; an error beyond every bound is the text "Infinity"."""
-        data = asdict(self)
-        if self.accumulator is not None:
-            data["accumulator"] = {"name": self.accumulator.name, **data["accumulator"]}
-        for m in data["measures"]:
-            m.update({k: "Infinity" for k, v in m.items() if v == float("inf")})
-        return data
-
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> Drift:
-        """Read the drift that `to_dict` wrote."""
-        accumulator = data["accumulator"]
-        if accumulator is not None:
-            values = {k: v for k, v in accumulator.items() if k != "name"}
-            accumulator = Accumulator(
-                **{**values, "pattern": tuple(map(tuple, accumulator["pattern"]))}
-            )
-        measures: Any = (
-            {k: float("inf") if v == "Infinity" else v for k, v in m.items()}
-            for m in data["measures"]
-        )
-        return Drift(
-            **{
-                **data,
-                "accumulator": accumulator,
-                "measures": tuple(Measure(**m) for m in measures),
-            }
-        )
 
 
 def judge(drift: Drift, sizes: tuple[int, ...]) -> Iterator[Finding]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 # -- verdict -------------------------------------------------------------------------------------
 PROVED, REFUTED, NOT_DECIDED = STATUSES = ("proved", "refuted", "not decided")
@@ -29,14 +27,6 @@ class Proof:
     why: str = ""
     case: str | None = None
     cut: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, without empty values."""
-        return {name: x for name, x in asdict(self).items() if x not in ("", None)}
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Proof:
-        return Proof(**data)
 
 
 @dataclass(frozen=True, slots=True)

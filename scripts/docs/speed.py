@@ -11,6 +11,7 @@ from scripts.docs.markdown import fill, make_table, update
 
 from gemmproof.bench.plot import draw
 from gemmproof.bench.record import CONTROL, BenchReport, TimedRow
+from gemmproof.properties.codec import decode
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "speed.md"
@@ -27,7 +28,7 @@ def make_page(check: bool = False, out: Path | None = None) -> int:
     tables = {}
     for name in RUNS:
         text = (ROOT / "docs" / "evidence" / f"speed-{name}.json").read_text(encoding="utf-8")
-        report = BenchReport.from_dict(json.loads(text))
+        report = decode(BenchReport, json.loads(text), "bench")
         tables[name] = tabulate(report)
         if name in DRAWN and not check and out is None:
             draw(report, str(ROOT / "docs" / "pictures" / f"speed-{name}.svg"))

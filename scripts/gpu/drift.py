@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +11,7 @@ from scripts.docs.tensor_cores import SIZES
 from scripts.gpu.evidence import Row, collect, run_each
 
 from gemmproof.drift.run import drift, launch_product, simulate_product
+from gemmproof.properties.codec import encode
 from gemmproof.reference.arithmetic import Array, bits
 
 OURS, THEIRS = "gemmproof.kernels", "tests.support.drift_kernels"
@@ -80,7 +80,7 @@ def compare(module: str, name: str, fmt: str, target: str) -> Row:
             report = drift(product, fmt, sizes=SIZES, name=name, gpu=gpu)
         except Exception as error:
             return {**row, "error": f"{gpu}: {type(error).__name__}: {str(error)[:200]}"}
-        reports.append(json.loads(report.to_json()))
+        reports.append(encode(report))
     on_gpu, predicted = reports
     measured = set() if name in ATOMIC else {*SIZES} & {*launched} & {*simulated}
     pairs = [(bits(launched[K]), bits(simulated[K])) for K in measured]

@@ -23,6 +23,7 @@ from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.observe import observe
 from gemmproof.lowering.assumption_check import AssumptionCheck
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import encode
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.gpus import TARGETS
 
@@ -102,7 +103,7 @@ def compare(set: str, name: str, target: str) -> Row:
     premises.check_noted()
     check = premises.conclude()
     assert check is not None
-    facts = check.to_dict()
+    facts = encode(check)
     del facts["seconds"]
     return {
         "set": set,

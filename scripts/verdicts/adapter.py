@@ -16,6 +16,8 @@ from typing import Any
 
 from scripts.verdicts.subjects import EXAMPLES, ROOT, CommandSubject, KernelSubject, Subject
 
+from gemmproof.properties.codec import encode
+
 SEED = 0
 CASES = 12  # for each format: a search for changed verdicts, not for bugs
 # fields that differ from run to run, or from version to version
@@ -51,7 +53,7 @@ def _check_kernel(subject: KernelSubject, cases: int) -> dict[str, Any]:
         subject.kernel, max_examples=cases, seed=SEED, target=subject.target, proof=True,
         limits=True,
     )  # fmt: skip
-    return describe_report(report.to_dict())
+    return describe_report(encode(report))
 
 
 def describe_report(report: Mapping[str, Any]) -> dict[str, Any]:

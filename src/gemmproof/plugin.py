@@ -14,13 +14,14 @@ import pytest
 from gemmproof.bench.fixture import gemm_benchmark  # noqa: F401 - a fixture of the plugin
 from gemmproof.plugin_options import Options, add_options, read_options
 from gemmproof.plugin_reports import Reports, Subject, choose_judge
+from gemmproof.properties.codec import decode, encode
 from gemmproof.report.github import is_wanted
 
 if TYPE_CHECKING:
     from gemmproof.backends.cuda_device import Gpu
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.kernel import KernelUnderTest
-    from gemmproof.report.record import Report
+    from gemmproof.report.record import Report, Verdict
 
 
 # -- annotations ---------------------------------------------------------------------------------
@@ -54,7 +55,7 @@ def _describe_failure(item: pytest.Item, report: Report) -> dict[str, Any]:
     funcargs = item.funcargs  # type: ignore[attr-defined]
     findings = list_findings(funcargs["gemm_item"], report)
     commands = [funcargs["gemm_reproduce"](finding.case) for finding in findings]
-    dicts = [finding.to_dict() for finding in findings]
+    dicts = [encode(finding) for finding in findings]
     return {"item": item.nodeid, "found": dicts, "commands": commands, "note": report.note}
 
 
@@ -66,11 +67,11 @@ def _annotate(items: list[dict[str, Any]]) -> list[str]:
 
     reports, commands, notes = [], {}, set[str]()
     for failure in items:
-        findings = tuple(map(Finding.from_dict, failure["found"]))
+        findings = decode(tuple[Finding, ...], failure["found"], "findings")
         if not findings and failure["note"] in notes:
             continue  # one line for all items of a kernel that was not judged
         notes |= set() if findings else {failure["note"]}
-        verdict = "fail" if findings else "incomplete"
+        verdict: Verdict = "fail" if findings else "incomplete"
         report = make_error(failure["item"], failure["note"] or "no case bore on it")
         reports.append(replace(report, verdict=verdict, findings=findings))
         by_case = dict(zip((f.case for f in findings), failure["commands"], strict=True))

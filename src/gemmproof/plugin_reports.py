@@ -12,6 +12,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gemmproof.properties.codec import decode
+
 if TYPE_CHECKING:
     from gemmproof.plugin import GemmItem
     from gemmproof.plugin_options import Options
@@ -53,15 +55,16 @@ class Reports:
         if self.folder is None:
             self.known[item.subject] = self.judge(item)
             return True
+        from gemmproof.properties.codec import dump, parse
         from gemmproof.report.files import lock_file, write_whole
         from gemmproof.report.record import Report
 
         path = self.locate(item)
         with lock_file(path.with_suffix(".lock"), math.inf if waits else 0) as held:
             if held and not path.exists():
-                write_whole(path, self.judge(item).to_json())
+                write_whole(path, dump(self.judge(item), 2))
             if held:
-                self.known[item.subject] = Report.from_json(path.read_text(encoding="utf-8"))
+                self.known[item.subject] = parse(Report, path.read_text(encoding="utf-8"), "report")
         return held
 
     def locate(self, item: GemmItem) -> Path:
@@ -126,7 +129,7 @@ def _measure_in_worker(item: GemmItem, options: Options) -> Report:
     name = item.kernel.name
     worker = watch(_ask("drift", item, options.target or DEFAULT), _limit(options))
     if "report" in worker.events:
-        return Report.from_dict(worker.events["report"]["report"])
+        return decode(Report, worker.events["report"]["report"], "report")
     unmeasured = worker.events.get("unmeasured", {"why": worker.how})["why"]
     return make_error(name, worker.explain_failure(name) or f"{name}: {unmeasured}")
 

@@ -29,6 +29,7 @@ from gemmproof.cli import EXIT, main
 from gemmproof.engine.check import check
 from gemmproof.lowering.assumption_check import AssumptionCheck
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import dump, parse
 from gemmproof.reference.simulator.ops import dots
 from gemmproof.report.record import Report
 
@@ -197,7 +198,7 @@ def test_the_engine_and_the_lane_agree_on_a_checked_kernel():
     after = launch_cases(kernel, report, cases, FakeGpu(), lambda event: None)
     assert after.verdict == "pass", after
     assert len(after.properties) == len(report.properties) + len(NAMES)
-    assert Report.from_json(after.to_json()) == after
+    assert parse(Report, dump(after), "report") == after
 
 
 @pytest.mark.lane("full")
@@ -271,7 +272,7 @@ def test_a_check_that_launches_has_the_premises_of_both():
     options = {"case": FLIPPED[0], "launch": True}
     report = check(kernel, device=FakeGpu(), target="sm_80", premise=True, **options)
     assert report.verdict == "pass"
-    premises = report.premises
+    premises = report.model_check
     assert (premises.target, premises.launches, premises.agreed) == ("sm_90 sm_80", 2, 2)
     assert check(kernel, device=FakeGpu(), **options).premises is None
 
@@ -281,4 +282,4 @@ def test_a_check_with_bits_that_differ_says_what_its_premises_are(wrong_model):
     kernel, _ = make_kernel(kernels.plain, CONTRACT)
     report = check(kernel, case=FLIPPED[0], launch=True, device=FakeGpu(flip_each))
     assert (report.verdict, report.findings) == ("incomplete", ())
-    assert report.premises.differ == 1
+    assert report.model_check.differ == 1

@@ -16,6 +16,7 @@ from gemmproof.bench import task as worker
 from gemmproof.bench.record import BenchReport
 from gemmproof.cli import main
 from gemmproof.commands import bench as command
+from gemmproof.properties.codec import decode
 from gemmproof.target import TargetError
 from gemmproof.terminal import Interrupted
 from gemmproof.worker.protocol import EVENT_FIELDS, Request, WorkerExit
@@ -108,7 +109,7 @@ def test_the_command_from_targets_to_table_json_and_picture(capsys) -> None:
     document = json.loads(Path("o.json").read_text())
     assert (document["schema"], document["facts"]["device"]) == (1, "fake GPU")
     assert [row["verdict"] for row in document["rows"]] == ["control", "within noise", "slower"] * 4
-    report = BenchReport.from_dict(document)
+    report = decode(BenchReport, document, "bench")
     assert [c.format for c in report.ceilings] == ["fp16", "bf16"]
     text = " ".join(ElementTree.parse("o.svg").getroot().itertext())
     for word in ("slow", "24x20x32", "torch.matmul", "share of the ceiling", "noise"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from gemmproof import Contract, KernelUnderTest, OneOf, Operand
 from gemmproof.bench.problems import Problem
 from gemmproof.bench.record import NOISE, WRONG, TimedRow
 from gemmproof.bench.verify import Stated, find_spans, find_trial, sample
+from gemmproof.properties.codec import decode, encode
 from gemmproof.reference.formats import FORMATS
 from gemmproof.target import TargetError
 
@@ -66,7 +66,7 @@ def test_a_right_kernel_is_timed_and_says_what_it_was_given():
     assert (row.kernel, row.peer) == ("biased", "torch.matmul")
     assert row.operands == {"bias": "bf16[N]", "alpha": "0.5"}
     assert row.set_bytes == 2 * (140 * 256 + 256 * 300 + 300 + 140 * 300)
-    assert TimedRow.from_dict(json.loads(json.dumps(asdict(row)))) == row
+    assert decode(TimedRow, json.loads(json.dumps(encode(row))), "row") == row
     # torch's product has no bias, which is reported and is no fault
     assert row.peer_differs.startswith("torch.matmul at 140x300x256 bf16, c[0, 0] of buffer 0: got")
 

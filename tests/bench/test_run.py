@@ -1,7 +1,6 @@
 """A whole run on a device that is the CPU: verified, then timed, and the verdicts of its rows."""
 
 import json
-from dataclasses import asdict
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from tests.bench.fake_cuda_device import SMALL, FakeDevice, allocating, right, r
 from gemmproof.bench import record
 from gemmproof.bench.problems import Problem
 from gemmproof.bench.record import EAGER, GRAPH, NOISE, RIGHT, WRONG, BenchReport, TimedRow
+from gemmproof.properties.codec import decode, encode
 from gemmproof.target import TargetError
 
 
@@ -179,9 +179,9 @@ def test_operands_without_room_are_told_in_one_line(monkeypatch):
 def test_rows_survive_json():
     rows, _, ceilings = run(right, one_wrong)
     for row in rows:
-        assert TimedRow.from_dict(json.loads(json.dumps(asdict(row)))) == row
+        assert decode(TimedRow, json.loads(json.dumps(encode(row))), "row") == row
     report = BenchReport({"device": "fake GPU"}, tuple(ceilings), tuple(rows))
-    assert BenchReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+    assert decode(BenchReport, json.loads(json.dumps(encode(report))), "bench") == report
 
 
 # -- the peers of torch for a format, and its settings while it is timed ---------------------------

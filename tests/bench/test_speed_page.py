@@ -6,6 +6,7 @@ import pytest
 from scripts.docs import speed
 
 from gemmproof.bench.record import CONTROL, FASTER, NOISE, SLOWER, BenchReport
+from gemmproof.properties.codec import decode
 
 
 def test_the_page_shows_the_recordings():
@@ -15,7 +16,7 @@ def test_the_page_shows_the_recordings():
 @pytest.mark.parametrize("name", speed.RUNS)
 def test_recordings_are_whole(name):
     path = speed.ROOT / "docs" / "evidence" / f"speed-{name}.json"
-    report = BenchReport.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    report = decode(BenchReport, json.loads(path.read_text(encoding="utf-8")), "bench")
     assert {"device", "torch", "triton", "date"} <= set(report.facts)
     assert {row.verdict for row in report.rows} <= {CONTROL, FASTER, NOISE, SLOWER}
     for row in report.rows:

@@ -15,6 +15,7 @@ from gemmproof.cli import main, parser
 from gemmproof.commands import drift as command
 from gemmproof.drift.plot import draw
 from gemmproof.drift.run import drift
+from gemmproof.properties.codec import dump, encode, parse
 from gemmproof.reference.dot import dot_model
 from gemmproof.report.record import Report
 from gemmproof.report.text import kernel_name
@@ -36,7 +37,7 @@ def run_with(report: Report | None, monkeypatch, *args: str, gpu=None, **events)
     outcome = WorkerExit()
     outcome.events = {"device": {"gpu": gpu}, **events}
     if report:
-        outcome.events["report"] = {"report": json.loads(report.to_json())}
+        outcome.events["report"] = {"report": encode(report)}
     monkeypatch.setattr(command, "watch", lambda *_: outcome)
     options = parser().parse_args(["drift", "tests/support/drift_kernels.py:passed", *args])
     return command.run(options)
@@ -45,13 +46,13 @@ def run_with(report: Report | None, monkeypatch, *args: str, gpu=None, **events)
 @pytest.mark.lane("full")
 def test_reports_survive_json(reports: dict[str, Report]) -> None:
     for report in reports.values():
-        assert Report.from_json(report.to_json()) == report
+        assert parse(Report, dump(report), "report") == report
     bad = reports["bad"].drift
     endless = replace(bad.measures[0], ratio=float("inf"))
     report = replace(reports["bad"], drift=replace(bad, measures=(endless,)))
-    assert "NaN" not in report.to_json()
-    assert Report.from_json(report.to_json()) == report
-    drifted = json.loads(report.to_json())["drift"]
+    assert "NaN" not in dump(report)
+    assert parse(Report, dump(report), "report") == report
+    drifted = encode(report)["drift"]
     assert drifted["accumulator"]["name"] == "fp16 tensor core F=25 L=16"
 
 

@@ -16,6 +16,7 @@ from gemmproof.cli import main
 from gemmproof.engine.check import check
 from gemmproof.properties.address_map import AddressMap
 from gemmproof.properties.address_map.explain_access import explain
+from gemmproof.properties.codec import decode, encode
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 
@@ -85,8 +86,8 @@ def test_it_prints_each_access_and_what_is_missing(monkeypatch, capsys, tmp_path
     ):
         assert line in out
     data = json.loads(report.read_text())
-    again = AddressMap.from_dict(data)
-    assert json.loads(json.dumps(again.to_dict())) == data
+    again = decode(AddressMap, data, "map")
+    assert json.loads(json.dumps(encode(again))) == data
     assert [x.status for x in again.kernels[0].accesses] == ["missing", "missing", "proved"]
 
 

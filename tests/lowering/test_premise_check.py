@@ -55,9 +55,9 @@ def test_a_check_tells_that_what_it_predicts_is_compiled():
     events = []
     report = judge(listener=events.append)
     assert report.verdict == "pass"
-    assert report.premises == replace(report.premises, target="sm_80", launches=1, agreed=1)
+    assert report.model_check == replace(report.model_check, target="sm_80", launches=1, agreed=1)
     texts = [text for text, _ in lines(report, str)]
-    assert "premises: 1 launch compiled for sm_80, all as predicted" in texts
+    assert "model check: 1 launch compiled for sm_80, all as predicted" in texts
     progress = [(x["number"], x["of"], x["done"]) for x in events if x["event"] == "premise"]
     assert progress == [(1, 1, False)]
     assert Report.from_json(report.to_json()) == report
@@ -67,9 +67,9 @@ def test_an_ordinary_check_compiles_nothing(monkeypatch):
     monkeypatch.setattr(os, "fork", None)
     report = check(KERNEL, case=CASE, target="sm_80")
     assert report.verdict == "pass"
-    assert report.premises is None
+    assert report.model_check is None
     old = json.loads(report.to_json())
-    del old["premises"]  # as in older versions
+    del old["model_check"]  # as in older versions
     assert Report.from_dict(old) == report
 
 
@@ -78,14 +78,14 @@ def test_a_contradiction_is_an_error_of_ours_and_no_finding(monkeypatch):
     report = judge()
     assert report.verdict == "incomplete"
     assert not report.findings
-    assert report.premises.differ == 1
-    (line,) = report.premises.contradicted
+    assert report.model_check.differ == 1
+    (line,) = report.model_check.contradicted
     assert "predicted as mma of f16 x f16 onto f32, 5 of k at once" in line
     assert "; compiled to 16 mma m16n8k16 of f16 x f16 onto f32" in line
     assert line.endswith("(they differ in k of a step)")
     assert line in report.note
     texts = [text for text, _ in lines(report, str)]
-    assert "premises: 1 launch compiled for sm_80: 0 of 1 dot as predicted, 1 not" in texts
+    assert "model check: 1 launch compiled for sm_80: 0 of 1 dot as predicted, 1 not" in texts
     assert f"  {line}" in texts
 
 
@@ -94,7 +94,7 @@ def test_a_kernel_without_dots_has_no_premise():
         return (a.float() @ b.float()).to(a.dtype)
 
     report = judge(KernelUnderTest("rows", rows, KERNEL.contract))
-    assert report.premises is None or not report.premises.launches
+    assert report.model_check is None or not report.model_check.launches
 
 
 @pytest.mark.parametrize("target", [None, "gfx942"])
@@ -112,8 +112,8 @@ def test_the_command(tmp_path, capsys):
     file = tmp_path / "report.json"
     assert main(["check", TARGET, *SIZES, "--premise", "--json", str(file)]) == 0
     out = capsys.readouterr().out
-    assert "premises: 1 launch compiled for sm_80, all as predicted" in out
-    document = json.loads(file.read_text())["premises"]
+    assert "model check: 1 launch compiled for sm_80, all as predicted" in out
+    document = json.loads(file.read_text())["model_check"]
     assert (document["target"], document["launches"], document["dots"], document["agreed"]) == (
         "sm_80",
         1,

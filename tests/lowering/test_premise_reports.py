@@ -13,6 +13,7 @@ from tests.support.warm_process import run_module
 from gemmproof.cli import EXIT, main
 from gemmproof.engine.assemble import make_report
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import decode, dump, encode, parse
 from gemmproof.report.record import SCHEMA, ModelCheck, Report
 from gemmproof.terminal import _Part
 from gemmproof.worker.protocol import WorkerExit
@@ -41,10 +42,10 @@ def project(tmp_path, monkeypatch):
 
 
 def test_a_line_says_it():
-    assert KEPT.say() == "premises: 14 launches compiled for sm_90, all as predicted"
+    assert KEPT.say() == "model check: 14 launches compiled for sm_90, all as predicted"
     assert KEPT.is_kept
     assert BROKEN.say() == (
-        "premises: 13 launches compiled for sm_90:"
+        "model check: 13 launches compiled for sm_90:"
         " 17 of 20 dots as predicted, 1 not, 2 not known, 1 launch not compiled"
     )
     assert not BROKEN.is_kept
@@ -54,14 +55,14 @@ def test_a_line_says_it():
     several = replace(KEPT, unknown=("one", "two", "three"))
     assert list(several.list_lines(1)) == ["  one", "  and 2 more: --json has all"]
     none = replace(KEPT, target="", launches=0)
-    assert none.say() == "premises: no dot was predicted, so none was compiled"
+    assert none.say() == "model check: no dot was predicted, so none was compiled"
 
 
 def test_the_record_is_what_its_json_says():
-    for model_check in (KEPT, BROKEN, replace(KEPT, untold={"promotion": 3})):
-        assert ModelCheck.from_dict(json.loads(json.dumps(model_check.to_dict()))) == model_check
-    with pytest.raises(ValueError, match="report premises: got fields target, expected target la"):
-        ModelCheck.from_dict({"target": "sm_90"})
+    for model_check in (KEPT, BROKEN, replace(KEPT, not_compared={"promotion": 3})):
+        assert parse(ModelCheck, dump(model_check), "model_check") == model_check
+    with pytest.raises(ValueError, match="model_check: got no launches, expected fields target la"):
+        decode(ModelCheck, {"target": "sm_90"}, "model_check")
 
 
 @pytest.mark.lane("full")
@@ -69,11 +70,11 @@ def test_a_sign_off_and_its_pages_say_it(project, capsys):
     command = ["signoff", "--target", "sm_80", "--premise", "--case", CASE, "--quiet"]
     pages = ["--markdown", "signed.md", "--html", "signed.html", "--json", "signed.json"]
     main([*command, *pages])
-    line = "premises: 1 launch compiled for sm_80, all as predicted"
+    line = "model check: 1 launch compiled for sm_80, all as predicted"
     assert f"right: {line}" in capsys.readouterr().out
     assert f"\nright: {line}\n" in unescape(Path("signed.md").read_text())
     assert line in Path("signed.html").read_text()
-    record = json.loads(Path("signed.json").read_text())["kernels"][0]["premises"]
+    record = json.loads(Path("signed.json").read_text())["kernels"][0]["model_check"]
     assert (record["launches"], record["dots"], record["agreed"]) == (1, 1, 1)
     assert main(["signoff", "--premise"]) == EXIT["error"]
     assert "--premise: got no --target" in capsys.readouterr().err
@@ -102,14 +103,14 @@ def test_the_plugin_takes_it(project):
 def test_a_worker_that_dies_while_it_compiles_leaves_what_was_judged():
     worker = WorkerExit("time", "9 cases took 601 s")
     worker.take({"event": "case", "phase": "draw", "index": 8, "case": CASE})
-    report = Report(SCHEMA, "right", "pass", (), (), 1.0, {}).to_dict()
-    worker.take({"event": "promised", "report": report})
+    report = Report(SCHEMA, "right", "pass", (), (), 1.0, {})
+    worker.take({"event": "promised", "report": encode(report)})
     worker.take({"event": "premise", "launch": "f BM=16", "number": 2, "of": 3, "done": False})
     worker_report = make_report(worker, "file.py:right")
     assert (worker_report.target, worker_report.verdict) == ("file.py:right", "incomplete")
-    assert "premises: f BM=16: got 9 cases took 601 s, expected a binary" in worker_report.note
+    assert "model check: f BM=16: got 9 cases took 601 s, expected a binary" in worker_report.note
     # the report was sent again with its assumptions, before the search beyond the contract
-    worker.take({"event": "promised", "report": {**report, "premises": KEPT.to_dict()}})
+    worker.take({"event": "promised", "report": encode(replace(report, model_check=KEPT))})
     assert make_report(worker, "file.py:right").verdict == "pass"
 
 

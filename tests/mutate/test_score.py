@@ -1,30 +1,38 @@
 """Outcomes, the score and its baseline: an unknown outcome never counts as killed."""
 
-import json
-from dataclasses import asdict
+from dataclasses import replace
 
 import pytest
 
-from gemmproof.mutate.record import Baseline, Judgement, Score, document, exit_code, find_drops
+from gemmproof.mutate.record import (
+    Baseline,
+    MutantResult,
+    MutationReport,
+    Score,
+    exit_code,
+    find_drops,
+)
 from gemmproof.mutate.run import conclude
 from gemmproof.mutate.source import Mutant
 from gemmproof.mutate.task import find_scope
 from gemmproof.mutate.text import format_score, summarise
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import dump, encode
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.proof import Proof
+from gemmproof.report.files import read_record
 from gemmproof.report.record import SCHEMA, ProofResult, PropertyResult, Report
 from gemmproof.worker.protocol import WorkerExit
 
 CASE = Case(M=1, N=1, K=1, dtype="fp16")
-MUTANT = {"key": "k", "file": "x.py", "line": 3, "operator": "mask dropped", "where": "kernel"}
-MUTANT |= {"diff": "--- x.py\n+++ x.py\n@@ -3 +3 @@\n-    a\n+    b\x1b[2J"}
+DIFF = "--- x.py\n+++ x.py\n@@ -3 +3 @@\n-    a\n+    b\x1b[2J"
+MUTANT = MutantResult("k", "x.py", 3, "mask dropped", "kernel", DIFF)
 RUNS = {"event": "case", "phase": "draw", "index": 0, "case": CASE.to_json()}
 
 
 def report(verdict="pass", findings=(), proof=None, note=None):
     held = PropertyResult("stays_in_bounds", "claim", "pass", 1, proof=proof)
-    return Report(SCHEMA, "k", verdict, (held,), findings, 0.0, {}, note).to_dict()
+    return encode(Report(SCHEMA, "k", verdict, (held,), findings, 0.0, {}, note))
 
 
 def outcome(*events, end="done", how=""):
@@ -88,7 +96,7 @@ def test_outcome(events, end, expected):
 def test_which_paths_were_the_same(proof, unvisited, reason):
     event = judged(proof=proof)
     other = PropertyResult("exact_on_integers", "", "pass", 1, proof=ProofResult("not decided"))
-    event["report"]["properties"].append(asdict(other))
+    event["report"]["properties"].append(encode(other))
     event["report"]["unvisited"] = list(unvisited)
     assert outcome(RUNS, event, mutated("same")).why.endswith(reason)
 
@@ -123,8 +131,8 @@ def remembering(tmp_path):
 
     def remember(then):
         path = tmp_path / "then.json"
-        path.write_text(json.dumps(document([then], [])))
-        return Baseline.read(str(path))
+        path.write_text(dump(MutationReport((then,))))
+        return Baseline.of(read_record(MutationReport, str(path), "a record"))
 
     return remember
 
@@ -140,17 +148,17 @@ def test_of_equal_lines_all_must_have_been_killed(remember):
 def score(*outcomes, target="k", asked=None, note="", keys=None):
     keys = keys or [str(i) for i in range(len(outcomes))]
     judged = tuple(
-        Judgement({**MUTANT, "key": key}, x) for key, x in zip(keys, outcomes, strict=True)
+        replace(MUTANT, key=key, outcome=x) for key, x in zip(keys, outcomes, strict=True)
     )
-    return Score(target, judged, len(judged) if asked is None else asked, 1.0, {}, note)
+    return Score(target, judged, len(judged) if asked is None else asked, 1.0, note=note)
 
 
 def test_the_score_is_of_those_that_live_or_die():
     result = score("killed", "killed", "killed", "survived", "equivalent", "invalid", "not judged")
-    assert result.value == 0.75
-    assert score("equivalent", "invalid").value is None
+    assert result.score == 0.75
+    assert score("equivalent", "invalid").score is None
     seen = score("killed", "no difference seen")
-    assert (seen.value, seen.least) == (1.0, 0.5)
+    assert (seen.score, seen.score_if_unseen_survive) == (1.0, 0.5)
     assert "score 0.500 with those" in format_score(seen)
 
 
@@ -194,8 +202,8 @@ def test_a_score_of_nothing_is_below_any(remember):
 def test_what_is_no_record_is_refused(tmp_path, text):
     path = tmp_path / "x.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"--baseline: got .* expected what mutate --json writes"):
-        Baseline.read(str(path))
+    with pytest.raises(ValueError, match=r"^got '.*x.json' \(.*\), expected a record"):
+        read_record(MutationReport, str(path), "a record")
 
 
 def test_survivors_are_told_with_their_lines_and_no_escape_sequence():
@@ -204,8 +212,3 @@ def test_survivors_are_told_with_their_lines_and_no_escape_sequence():
     assert "    - a" in lines
     assert r"    + b\x1b[2J" in lines
     assert not any("\x1b" in line for line in lines)
-
-
-def test_a_judgement_outlives_json():
-    judgement = Judgement(MUTANT, "killed", "why", "by", CASE.to_json())
-    assert Judgement.from_dict(json.loads(json.dumps(judgement.to_dict()))) == judgement

@@ -19,6 +19,7 @@ from gemmproof.properties.cases.beyond import list_beyond
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
 from gemmproof.properties.cases.generate import Survey, is_admitted, vary
+from gemmproof.properties.codec import dump, parse
 from gemmproof.report.record import Report
 
 TILE = (16, 16, 16)
@@ -36,7 +37,7 @@ def strict(a, b):
 def limits_of(wrapper, contract):
     report = check(KernelUnderTest("matmul", wrapper, contract), max_examples=4, limits=True)
     assert (report.verdict, report.findings) == ("pass", ())
-    assert Report.from_json(report.to_json()) == report
+    assert parse(Report, dump(report), "report") == report
     return {limit.name: limit for limit in report.limits}
 
 

@@ -14,6 +14,7 @@ from gemmproof.properties.cases import generate
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
 from gemmproof.properties.cases.generate import MAX_VOLUME, Survey, cases, draw_case, is_admitted
+from gemmproof.properties.codec import dump, encode, parse
 from gemmproof.properties.contract import Contract, Sizes, multiple_of
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest
@@ -238,17 +239,21 @@ def test_reports_and_findings_survive_json(data):
         seconds=0.5,
         versions={"triton": "3.9.0"},
     )
-    assert Report.from_json(report.to_json()) == report
-    assert next(iter(json.loads(report.to_json()))) == "schema"
+    assert parse(Report, dump(report), "report") == report
+    assert next(iter(encode(report))) == "schema"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "broken JSON"), ("[]", "report schema"), ('{"schema": 9}', "got 9, expected 2")],
+    [
+        ("{", "broken JSON"),
+        ("[]", "got \\[\\], expected an object"),
+        ('{"schema": 9}', "report.schema: got 9, expected 3"),
+    ],
 )
 def test_a_report_of_another_kind_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
-        Report.from_json(text)
+        parse(Report, text, "report")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.support.fake_simulator import HERE, check_with, fake_run, right, stra
 from gemmproof.engine.check import check
 from gemmproof.engine.findings import join, label_axis
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding, list_by_cause
 from gemmproof.properties.kernel import KernelUnderTest
@@ -185,7 +186,7 @@ def flawed(flaw, after=lambda c: c):
         return after(c)
 
     report = check(KernelUnderTest("linear", linear, Contract()), max_examples=60)
-    assert report.to_dict()["names"] == {"a": "x", "b": "weight"}
+    assert encode(report)["names"] == {"a": "x", "b": "weight"}
     return [f for f in report.findings if f.cause is None]
 
 

@@ -14,6 +14,7 @@ from gemmproof.properties.cases import generate as strategies
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, smallest
 from gemmproof.properties.cases.shrink import shrink
+from gemmproof.properties.codec import dump, parse
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import Report
 
@@ -29,7 +30,7 @@ def test_a_right_kernel_passes_every_property_that_applies():
     assert all(p.status == "pass" and p.examples > 0 for p in report.properties)
     assert {p.name: p.examples for p in report.properties}["stays_in_bounds"] == 100
     assert 0 < {p.name: p.ratio for p in report.properties}["within_bound"] <= 1
-    assert Report.from_json(report.to_json()) == report
+    assert parse(Report, dump(report), "report") == report
     assert [name for name, _, _ in events[0]["claims"]] == names
     assert events[1] == {"event": "start", "examples": 100}
 

@@ -20,12 +20,13 @@ from gemmproof.commands.init import write_contract
 from gemmproof.engine import assemble
 from gemmproof.engine.sections import describe_passes
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import dump, encode, parse
 from gemmproof.properties.finding import UNEXPECTED, find_reasons
 from gemmproof.properties.kernel import ContractError
 from gemmproof.report.ci import make_document
 from gemmproof.report.located_findings import list_placed
 from gemmproof.report.record import Report
-from gemmproof.report.text import document, lines
+from gemmproof.report.text import add_commands, lines
 from gemmproof.worker.protocol import Request, WorkerExit
 from gemmproof.worker.supervisor import Limits
 
@@ -42,7 +43,7 @@ def strays(contract=EXPECTS, launch=right, **options):
 def test_a_contract_states_them_with_reasons():
     assert EXPECTS.reasons == {BOUNDS: WHY}
     assert hash(EXPECTS) == hash(Contract(expected={BOUNDS: f"  {WHY.replace(' ', chr(10))}\t"}))
-    document = json.loads(json.dumps(EXPECTS.to_dict()))
+    document = json.loads(json.dumps(encode(EXPECTS)))
     assert document["expected"] == {BOUNDS: WHY}
     assert Contract.from_dict(document) == EXPECTS
     scope = {"Contract": Contract}
@@ -84,7 +85,7 @@ def test_a_failure_that_is_expected_changes_no_verdict():
     assert (result.status, result.reason) == ("expected", WHY)
     # it takes no cases from the search for other failures
     assert result.examples == 20
-    assert Report.from_json(report.to_json()) == report
+    assert parse(Report, dump(report), "report") == report
     texts = [text for text, _ in lines(report, str)]
     assert f"{BOUNDS} fails as expected: {WHY}" in texts
     assert texts[-1].startswith("matmul: pass: ")
@@ -105,7 +106,7 @@ def test_what_holds_after_all_is_a_finding():
     texts = [text for text, _ in lines(report, str)]
     assert texts[0] == f"matmul keeps {BOUNDS}, which its contract expects to fail"
     assert not any("smallest case" in text for text in texts)
-    assert document(report, str)["findings"][0]["reproduce"] is None
+    assert add_commands(report, str).findings[0].reproduce is None
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,7 @@ def test_no_smaller_crash_is_sought_where_one_is_expected(monkeypatch):
     held_to = {"claims": claims, "expected": {"runs_to_completion": WHY}}
     for event in (
         {"event": "properties", **held_to},
-        {"event": "finding", "finding": other.to_dict()},
+        {"event": "finding", "finding": encode(other)},
         {"event": "case", "case": CASE.to_json(), "phase": "draw"},
     ):
         worker.take(event)

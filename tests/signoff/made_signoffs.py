@@ -61,7 +61,7 @@ def report(name: str = "matmul", **others: Any) -> Report:
         "properties": PROPERTIES,
         "findings": (),
         "limits": LIMITS,
-        "facts": identity(),
+        "identity": identity(),
         "coverage": Coverage({"0, 1, other": 3, "not known, 1, 0": 1}, bits),
         **others,
     }

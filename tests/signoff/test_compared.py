@@ -25,8 +25,8 @@ def open_proof(why, cut=""):
     return change("stays_in_bounds", proof=ProofResult("not decided", why=why, cut=cut))
 
 
-OTHER = {"facts": identity("9")}  # of another source
-NARROW = {"facts": identity(formats=("bf16",))}
+OTHER = {"identity": identity("9")}  # of another source
+NARROW = {"identity": identity(formats=("bf16",))}
 FEW = replace(INPUTS, max_examples=3)
 CHANGES = {
     "nothing": ({}, INPUTS, SIGNED, None),
@@ -55,21 +55,24 @@ CHANGES = {
         INPUTS, SIGNED, "its exact limit was c fits while M * N < 2**31; now c fits while M < 9",
     ),
     "promise": (NARROW, INPUTS, REFUSED, "fp16 is promised no more"),
-    "sizes": ({"facts": identity(K="16..:16")}, INPUTS, REFUSED, "K=1 is promised no more"),
+    "sizes": ({"identity": identity(K="16..:16")}, INPUTS, REFUSED, "K=1 is promised no more"),
     "excuse": (
-        {"facts": identity(expected={"no_races": "issue 12"})},
+        {"identity": identity(expected={"no_races": "issue 12"})},
         INPUTS, REFUSED, "no_races is promised no more, it is expected to fail: issue 12",
     ),
     "excuse in words": (
-        {"facts": identity(expected={"no_races": "issue 12"})},
+        {"identity": identity(expected={"no_races": "issue 12"})},
         INPUTS, REFUSED, "contract expected: none -> no_races: issue 12",
     ),
     "claims on compiled code": (
-        {"facts": identity(tensor_cores=True, spills=0, fits=("sm_90",))},
+        {"identity": identity(tensor_cores=True, spills=0, fits=("sm_90",))},
         INPUTS, SIGNED, "contract fits: none -> sm_90",
     ),
-    "condition": ({"facts": identity(where="K > 2")}, INPUTS, REFUSED, "only where K > 2"),
-    "wider": ({"facts": identity(formats=("fp16", "bf16"), layouts="any")}, INPUTS, SIGNED, "any"),
+    "condition": ({"identity": identity(where="K > 2")}, INPUTS, REFUSED, "only where K > 2"),
+    "wider": (
+        {"identity": identity(formats=("fp16", "bf16"), layouts="any")},
+        INPUTS, SIGNED, "any",
+    ),
     "property": (
         {"properties": change("no_races", status="not run", examples=0), **OTHER},
         INPUTS, REFUSED, "no_races is no longer run",
@@ -105,10 +108,10 @@ def test_a_change_weighs_what_a_reviewer_would_expect(name):
 
 def test_a_claim_on_compiled_code_that_is_gone_is_refused():
     claims = {"tensor_cores": True, "spills": 16, "fits": ("sm_86", "sm_90")}
-    before = signed(report(facts=identity(**claims)))
+    before = signed(report(identity=identity(**claims)))
 
     def refused(**terms):
-        now = signed(report(facts=identity(**{**claims, **terms})), baseline=before)
+        now = signed(report(identity=identity(**{**claims, **terms})), baseline=before)
         assert now.verdict == (REFUSED if terms else SIGNED)
         return [change.text for change in now.changes if change.kind == "promise"]
 
@@ -117,14 +120,14 @@ def test_a_claim_on_compiled_code_that_is_gone_is_refused():
     lost = "spills of at most 16 bytes are promised no more"
     assert refused(spills=None) == refused(spills=17) == [lost]
     assert refused(fits=("sm_90",)) == ["that it fits on sm_86 is promised no more"]
-    less = report(facts=identity(**{**claims, "spills": 0, "fits": ("sm_80", "sm_90", "sm_86")}))
+    less = report(identity=identity(**{**claims, "spills": 0, "fits": ("sm_80", "sm_90", "sm_86")}))
     assert signed(less, baseline=before).verdict == SIGNED
 
 
 def test_a_baseline_of_before_there_were_claims_is_no_change():
     contract = identity().contract
     older = {k: x for k, x in contract.items() if k not in ("tensor_cores", "spills", "fits")}
-    before = signed(report(facts=replace(identity(), contract=older)))
+    before = signed(report(identity=replace(identity(), contract=older)))
     now = signed(baseline=before)
     assert (now.verdict, [x.text for x in now.changes if x.kind == "contract"]) == (SIGNED, [])
 
@@ -188,7 +191,7 @@ def test_a_report_that_does_not_say_what_cut_its_proofs_short_is_read():
 
 
 def test_a_failure_that_the_baseline_expects_already_is_no_loss():
-    known = report(facts=identity(expected={"no_races": "issue 12"}))
+    known = report(identity=identity(expected={"no_races": "issue 12"}))
     assert signed(known, baseline=signed(known)).verdict == SIGNED
     assert signed(baseline=signed(known)).verdict == SIGNED
     red = report(verdict="fail", properties=change("no_races", status="fail"), findings=(FINDING,))

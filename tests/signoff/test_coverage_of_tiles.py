@@ -8,6 +8,7 @@ from tests.corpora.tiled import plain
 from gemmproof.engine.check import check
 from gemmproof.engine.sections import KEPT, cover
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import dump, parse
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import Coverage, Report
@@ -64,7 +65,7 @@ def test_a_check_tells_both_and_the_same_again():
     assert first.coverage == again.coverage
     assert sorted(first.coverage.bits) == ["fp16", "fp32"]
     assert sum(first.coverage.residues.values()) == 12
-    assert Report.from_json(first.to_json()).coverage == first.coverage
+    assert parse(Report, dump(first), "report").coverage == first.coverage
 
 
 def test_checks_of_a_format_each_are_one():

@@ -175,7 +175,7 @@ def test_an_accumulator_beside_that_of_the_baseline(name):
 def test_a_format_that_is_promised_no_more_has_no_drift_to_lose():
     bf16 = replace(WIDE_CLASS, format="bf16")
     now = signed(
-        report(facts=identity(formats=("bf16",))),
+        report(identity=identity(formats=("bf16",))),
         drifts={"matmul": (bf16,)},
         baseline=drifted(WIDE_CLASS, bf16),
     )

@@ -40,7 +40,7 @@ def odd_signoff():
         findings=(wrong,),
         properties=(replace(PROPERTIES[0], proof=proof), *PROPERTIES[1:]),
         limits=(replace(LIMITS[0], status="limit", message=ODD, proof=ODD),),
-        facts=Identity({f"{ODD}:{ODD}": "1"}, {}, identity().contract, {ODD: ODD}),
+        identity=Identity({f"{ODD}:{ODD}": "1"}, {}, identity().contract, {ODD: ODD}),
     )
     signoff = signed(odd, baseline=signed(report("gone " + ODD)), left_out=(ODD,))
     benchmark = Benchmark(ODD, ODD, (Ratios("fp16", ODD, 3, 1.0, 0.9, 1.1),))
@@ -90,7 +90,7 @@ def test_the_page_shows_what_users_write_as_text():
 def test_what_holds_after_all_has_no_command_and_its_contract_is_in_words():
     held = replace(FINDING, fault="unexpected_pass", message="all cases: got 5 that held")
     facts = identity(expected={"no_races": "issue 12", "symmetries": "<b>"})
-    signoff = signed(report(verdict="fail", findings=(held,), facts=facts))
+    signoff = signed(report(verdict="fail", findings=(held,), identity=facts))
     text = Reader(page(signoff)).text
     assert "all cases: got 5 that held" in text
     assert "say " not in text  # the command

@@ -6,6 +6,7 @@ A kernel that returns True has a finding.
 from types import SimpleNamespace
 
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import encode
 from gemmproof.properties.finding import Finding
 from gemmproof.report.record import SCHEMA, PropertyResult, Report
 
@@ -32,7 +33,7 @@ def check(
         listener({"event": "case", "case": drawn.to_json()})
         if kernel.launch(drawn, None) is True:
             findings.append(Finding(*WRONG, case=drawn))
-            listener({"event": "finding", "finding": findings[-1].to_dict()})
+            listener({"event": "finding", "finding": encode(findings[-1])})
         listener({"event": "judged", "examples": ["stays_in_bounds"], "ratios": {}, **ON})
     wrong = {finding.property for finding in findings}
     held = tuple(

@@ -5,7 +5,6 @@ Imported in the interpreter's own process (tests/support/interpreter_process.py)
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +26,7 @@ from tests.support.simulator_cases import (
 from tests.support.simulator_kernels import multiply
 from triton.runtime.interpreter import GridExecutor
 
+from gemmproof.properties.codec import encode
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.mirrors import launch_of, mirror_for, run_grid, touches_of
@@ -99,7 +99,7 @@ def call(case: Case, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> Any
     """
     module = import_module(f"gemmproof.kernels.{case.kernel}")
     names = getattr(module, f"{case.kernel}_kernel").fn.arg_names
-    sizes = asdict(case) | {"NUM_SMS": case.PARTS}
+    sizes = encode(case) | {"NUM_SMS": case.PARTS}
     constants = {n: v for n, v in sizes.items() if n in names and n.isupper() and len(n) > 1}
     tuned = {n: v for n, v in constants.items() if n != "NUM_SMS"}
     device = SimpleNamespace(multi_processor_count=case.PARTS)

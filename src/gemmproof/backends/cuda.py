@@ -29,6 +29,7 @@ from gemmproof.engine.sections import (
 )
 from gemmproof.lowering.assumption_check import AssumptionCheck
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import encode
 from gemmproof.properties.finding import find_reasons
 from gemmproof.properties.judges.determinism import PREDICTED, count_predicted
 from gemmproof.properties.judges.memory_use import ENDS, is_cuda_error
@@ -244,7 +245,7 @@ def _take(lane: _Lane, judged: CaseResult) -> None:
     lane.judged.append(judged)
     for finding in judged.findings:
         if finding.key not in known:
-            lane.emit({"event": "finding", "finding": finding.to_dict()})
+            lane.emit({"event": "finding", "finding": encode(finding)})
 
 
 def explain_no_launch(report: Report, reason: str) -> Report:

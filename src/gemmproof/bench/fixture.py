@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gemmproof.bench.problems import Problem
+from gemmproof.properties.codec import encode
 from gemmproof.report.text import kernel_name
 from gemmproof.target import TargetError, call_theirs
 
@@ -239,7 +240,6 @@ def _time_on_gpu(
     problems: Sequence[Any],
     settings: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    from dataclasses import asdict
 
     from gemmproof.bench.clocks import CudaDevice
     from gemmproof.bench.record import CONTROL
@@ -259,7 +259,7 @@ def _time_on_gpu(
         raise TargetError(errors[0])
     infos = []
     for row in rows:
-        info = {"device": device.name, **asdict(row), "ceilings": [asdict(c) for c in ceilings]}
+        info = {"device": device.name, **encode(row), "ceilings": [encode(c) for c in ceilings]}
         del info["samples"]  # pytest-benchmark has them as its data
         infos.append(info)
         if row.verdict != CONTROL:

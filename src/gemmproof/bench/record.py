@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-BENCH_SCHEMA = 1
 SOURCE = "source of "  # a fact of a benchmark: hashes of the parts that a kernel can reach
 FASTER, SLOWER, NOISE = "faster", "slower", "within noise"
 CONTROL, WRONG, RIGHT = "control", "wrong", "right"  # RIGHT: verified, and not timed
@@ -87,38 +86,12 @@ class TimedRow:
         lead = "" if self.batch is None else f"{self.batch}x"
         return f"{self.shape} {lead}{self.M}x{self.N}x{self.K}".strip()
 
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> TimedRow:
-        """Return the row of plain data from `asdict` or JSON."""
-        ratio, floor = data["ratio"], data["floor"]
-        return TimedRow(
-            **{
-                **{f.name: data[f.name] for f in fields(TimedRow) if f.name in data},
-                "ratio": None if ratio is None else Interval(**ratio),
-                "floor": None if floor is None else (floor[0], floor[1]),
-                "configs": tuple(data["configs"]),
-                "samples": tuple(data["samples"]),
-            }
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
     """A run: its environment (`facts`), the ceilings, and a row for each measurement."""
 
+    schema: Literal[1] = field(default=1, kw_only=True)
     facts: dict[str, str]
     ceilings: tuple[Ceiling, ...]
     rows: tuple[TimedRow, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data for JSON."""
-        return {"schema": BENCH_SCHEMA, **asdict(self)}
-
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> BenchReport:
-        """Return the report of plain data from `to_dict` or JSON."""
-        return BenchReport(
-            dict(data["facts"]),
-            tuple(Ceiling(**ceiling) for ceiling in data["ceilings"]),
-            tuple(TimedRow.from_dict(row) for row in data["rows"]),
-        )

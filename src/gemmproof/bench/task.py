@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +10,7 @@ from gemmproof.bench.problems import Problem
 from gemmproof.bench.record import SOURCE, BenchReport, TimedRow
 from gemmproof.bench.run import Plan, run_plan
 from gemmproof.bench.timed_calls import make_callee, make_target_peer
+from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import versions
@@ -63,7 +63,7 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
 
     def forward(event: dict[str, Any]) -> None:
         row = event.get("row")
-        emit({**event, "row": asdict(row)} if isinstance(row, TimedRow) else event)
+        emit({**event, "row": encode(row)} if isinstance(row, TimedRow) else event)
 
     ceilings, rows = run_plan(device, plan, forward)
     facts = {"device": device.name, **versions(), "date": datetime.now(UTC).date().isoformat()}
@@ -72,7 +72,7 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
         f"{SOURCE}{name}": " ".join(describe(k).source.values()) for name, k in judged.items()
     }
     report = BenchReport(facts, tuple(ceilings), tuple(rows))
-    emit({"event": "report", "report": report.to_dict()})
+    emit({"event": "report", "report": encode(report)})
 
 
 def _target(fields: dict[str, Any]) -> Target:

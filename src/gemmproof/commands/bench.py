@@ -6,7 +6,7 @@ import argparse
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from gemmproof.commands.output import (
     undrawable,
     unwritable,
 )
+from gemmproof.properties.codec import decode, encode
 from gemmproof.properties.contract import Contract
 from gemmproof.report.files import STDOUT, Writer, replace_file, write_json
 from gemmproof.report.record import EXIT
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 def make_writer(report: BenchReport) -> Writer:
     """Return a function that writes the report as JSON."""
-    return partial(write_json, data=report.to_dict(), indent=1)
+    return partial(write_json, data=encode(report), indent=1)
 
 
 def measure(options: argparse.Namespace) -> BenchReport | int:
@@ -72,7 +73,7 @@ def measure(options: argparse.Namespace) -> BenchReport | int:
             if event["event"] == "ready":  # also of a worker that was restarted
                 rows.clear()
             if event["event"] == "timed":
-                rows.append(TimedRow.from_dict(event["row"]))
+                rows.append(decode(TimedRow, event["row"], "row"))
                 # a failure is reported when the whole report is written
                 if options.json not in (None, STDOUT):
                     replace_file(options.json, make_writer(BenchReport({}, (), tuple(rows))))
@@ -85,7 +86,7 @@ def measure(options: argparse.Namespace) -> BenchReport | int:
             raise
     if "report" not in worker.events:
         return _without_report(options, worker, request.name, rows)
-    return BenchReport.from_dict(worker.events["report"]["report"])
+    return decode(BenchReport, worker.events["report"]["report"], "bench")
 
 
 def request_of(options: argparse.Namespace) -> Request:
@@ -104,11 +105,11 @@ def request_of(options: argparse.Namespace) -> Request:
         name=" ".join(names),
         launch=True,
         contract=contract.to_dict(),
-        calling=asdict(calling),
+        calling=encode(calling),
         plan={
-            "targets": [{**asdict(t), "name": n} for t, n in zip(targets, names, strict=True)],
+            "targets": [{**encode(t), "name": n} for t, n in zip(targets, names, strict=True)],
             "against": _read_peer(options.against),
-            "problems": [asdict(problem) for problem in problems],
+            "problems": [encode(problem) for problem in problems],
             "formats": list(formats),
             "out": options.out_dtype,
             "columns": options.columns,
@@ -124,7 +125,7 @@ def _read_peer(text: str | None) -> str | dict[str, Any] | None:
         return None
     if ":" in text:
         target = parse(text)
-        return {**asdict(target), "name": str(target)}
+        return {**encode(target), "name": str(target)}
     from gemmproof.bench.peers import require_known
 
     require_known("--against", text)

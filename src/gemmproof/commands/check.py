@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,11 +18,12 @@ from gemmproof.engine.assemble import judge, make_error
 from gemmproof.engine.saved_cases import find_store, judge_kept, note_kept
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import ANY, HUGE
+from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT, GRAVEST_FIRST, Coverage, PropertyResult, Report
-from gemmproof.report.text import Line, Reproduce, clean, document, lines
+from gemmproof.report.text import Line, Reproduce, add_commands, clean, lines
 from gemmproof.spelling import write_command
 from gemmproof.target import Calling, Target, TargetError, parse
 from gemmproof.terminal import progress, say
@@ -85,7 +86,7 @@ def merge(reports: dict[str, Report]) -> Report:
         findings=_merge_findings(f for r in reports.values() for f in r.findings),
         seconds=round(sum(report.seconds for report in reports.values()), 2),
         limits=tuple(limit for limit in first.limits if limit.name not in reports),
-        facts=None if first.facts is None else first.facts.of_formats(reports),
+        identity=None if first.identity is None else first.identity.of_formats(reports),
         coverage=Coverage.merge(report.coverage for report in reports.values()),
     )
 
@@ -181,9 +182,9 @@ def request_of(options: argparse.Namespace) -> Request:
     return Request(
         ask="check",
         name=target.name,
-        target=asdict(target),
+        target=encode(target),
         contract=contract_of(options, target, case).to_dict(),
-        calling=asdict(calling),
+        calling=encode(calling),
         max_examples=options.max_examples,
         seed=options.seed,
         gpu=options.gpu,
@@ -286,7 +287,7 @@ def _answer(
 
     by_target: dict[str, Reproduce] = {report.target: reproduce}
     reports: dict[str, Writer] = {
-        "json": lambda path: write_json(path, document(report, reproduce)),
+        "json": lambda path: write_json(path, add_commands(report, reproduce)),
         **forms.list_forms([report], by_target),
     }
     text = [(f"  | {clean(line)}", "") for line in output.splitlines()[-10:]]

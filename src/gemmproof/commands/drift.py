@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from gemmproof.commands.output import answer, limits_of, refuse, show_end, undrawable, unwritable
+from gemmproof.properties.codec import decode, encode
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT, Report
@@ -31,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         worker = watch(request, limits_of(options), listener)
     if "report" not in worker.events:
         return _without_report(options, worker, request.name)
-    report = Report.from_dict(worker.events["report"]["report"])
+    report = decode(Report, worker.events["report"]["report"], "report")
     report = replace(report, target=options.target, seconds=round(worker.seconds, 2))
     if options.device == "cuda" and worker.events["device"]["gpu"] is None:
         note = "--device cuda: torch finds no CUDA GPU here; the kernel was simulated only"
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     from gemmproof.drift.text import lines  # imports numpy, which bad usage does not need
 
     written: dict[str, Writer] = {
-        "json": lambda path: write_json(path, report.to_dict()),
+        "json": lambda path: write_json(path, encode(report)),
         "svg": lambda path: draw(report, path),
     }
     return answer(options, EXIT[report.verdict], lines(report), written)
@@ -64,7 +65,7 @@ def request_of(options: argparse.Namespace) -> Request:
     return Request(
         ask="drift",
         name=target.name,
-        target=asdict(target),
+        target=encode(target),
         contract={"batched": options.batched or target.name == "bmm"},
         format=options.dtype,
         declared=options.accumulator,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from gemmproof.commands.check import request_of
 from gemmproof.commands.output import answer, limits_of, refuse, show_end, undrawable, unwritable
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import decode, encode
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT
 from gemmproof.report.text import STYLES, clean
@@ -46,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
     from gemmproof.explain.text import lines, list_lines
     from gemmproof.properties.address_map import AddressMap
 
-    explanation = AddressMap.from_dict(worker.events["explained"]["explanation"])
+    explanation = decode(AddressMap, worker.events["explained"]["explanation"], "map")
     known = list_lines(explanation)
-    written: dict[str, Writer] = {"json": lambda path: write_json(path, explanation.to_dict())}
+    written: dict[str, Writer] = {"json": lambda path: write_json(path, encode(explanation))}
     if not known:
         reasons = [*explanation.open, *(k.failed for k in explanation.kernels if k.failed)]
         reason = "; ".join(dict.fromkeys(reasons)) or "the wrapper launches no Triton kernel"
@@ -91,7 +92,7 @@ def _explain_word(options: argparse.Namespace) -> int:
         expected = f"one of: {' '.join(names)}" + ("" if pages else ", a fault or a TARGET")
         return refuse(options, f"property: got {options.target!r}, expected {expected}{close}")
     (page,) = pages
-    written: dict[str, Writer] = {"json": lambda path: write_json(path, asdict(page))}
+    written: dict[str, Writer] = {"json": lambda path: write_json(path, encode(page))}
     return answer(options, EXIT["pass"], page_lines(page), written)
 
 

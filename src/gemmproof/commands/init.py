@@ -7,11 +7,11 @@ import importlib.util
 import keyword
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 from gemmproof.commands.check import calling_of, contract_of
 from gemmproof.commands.output import answer, refuse
+from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract
 from gemmproof.report.files import find_obstacle, replace_file
 from gemmproof.report.record import EXIT
@@ -77,9 +77,9 @@ def _require_loads(target: Target, contract: Contract, calling: Calling) -> None
     request = Request(
         ask="load",
         name=target.name,
-        target=asdict(target),
+        target=encode(target),
         contract=contract.to_dict(),
-        calling=asdict(calling),
+        calling=encode(calling),
     )
     if failure := watch(request, Limits()).explain_failure(target.name):
         raise TargetError(failure)

@@ -6,11 +6,11 @@ import argparse
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gemmproof.commands.output import answer, limits_of, refuse, unwritable
+from gemmproof.properties.codec import encode
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT
 from gemmproof.report.text import Line, clean
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.file is not None:
             wrappers = find_wrappers(_require_file(options.file))
-            data: Any = [asdict(wrapper) for wrapper in wrappers]
+            data: Any = [encode(wrapper) for wrapper in wrappers]
             text = list_wrappers(options.file, wrappers)
         else:
             data = _list_all(options)

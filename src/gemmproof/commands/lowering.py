@@ -6,7 +6,7 @@ import argparse
 import os
 import tempfile
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from gemmproof.commands.check import calling_of
 from gemmproof.commands.output import answer, limits_of, refuse, show_end, unwritable
@@ -16,6 +16,7 @@ from gemmproof.lowering.run import lower
 from gemmproof.lowering.text import MOST_BLOCKS, lines, sweep_document, sweep_lines, tabulate
 from gemmproof.options.registered import CALLING, ask_registered, is_registered
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import encode
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.gpus import DEFAULT
 from gemmproof.report.files import Writer, write_json
@@ -96,9 +97,9 @@ def _request_of(options: argparse.Namespace) -> Request:
     return Request(
         ask="lowering",
         name=target.name,
-        target=asdict(target),
+        target=encode(target),
         contract=contract,
-        calling=asdict(calling),
+        calling=encode(calling),
         case=options.case,
         plan=plan,
     )

@@ -5,15 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import asdict
 
 from gemmproof.commands.check import calling_of, contract_of
 from gemmproof.commands.output import answer, limits_of, refuse, unwritable
 from gemmproof.mutate.generate import OPERATORS
-from gemmproof.mutate.record import Baseline, Judgement, Score, document, exit_code, find_drops
+from gemmproof.mutate.record import (
+    Baseline,
+    MutantResult,
+    MutationReport,
+    Score,
+    exit_code,
+    find_drops,
+)
 from gemmproof.mutate.text import summarise
 from gemmproof.options.registered import ask_registered, is_registered
-from gemmproof.report.files import Writer, write_json
+from gemmproof.properties.codec import encode
+from gemmproof.report.files import Writer, read_record, write_json
 from gemmproof.report.record import EXIT
 from gemmproof.report.text import STYLES, clean
 from gemmproof.spelling import suggest
@@ -31,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         if problem := unwritable(options, ("json",)):
             raise ValueError(problem)
-        baseline = Baseline.read(options.baseline) if options.baseline else None
+        baseline = _read_baseline(options.baseline)
         for name in options.operator:
             if name not in OPERATORS:
                 known = f"one of: {', '.join(OPERATORS)}{suggest(name, OPERATORS)}"
@@ -53,11 +60,11 @@ def run(options: argparse.Namespace) -> int:
                 stopped = stop
             if stopped is not None:
                 break
-    if stopped is not None and not any(score.judged for score in scores):
+    if stopped is not None and not any(score.mutants for score in scores):
         raise stopped  # nothing to report, and no reason to replace a record
     drops = find_drops(scores, options.min_score, baseline)
     code = EXIT["error"] if failures and not drops else exit_code(scores, drops)
-    whole = document(scores, drops)
+    whole = MutationReport(tuple(scores), tuple(drops))
     written: dict[str, Writer] = {"json": lambda path: write_json(path, whole)} if scores else {}
     lines = [line for score in scores for line in summarise(score)]
     lines += [(clean(line), STYLES["fail"]) for line in (*drops, *failures)]
@@ -78,9 +85,9 @@ def list_requests(options: argparse.Namespace) -> list[Request]:
         _ask(
             options,
             name=target.name,
-            target=asdict(target),
+            target=encode(target),
             contract=contract,
-            calling=asdict(calling),
+            calling=encode(calling),
         )
     ]
 
@@ -102,7 +109,7 @@ def _mutate(options: argparse.Namespace, request: Request) -> tuple[Score, Inter
     jobs = options.jobs or os.cpu_count() or 1
     shows = sys.stderr.isatty()
 
-    def tell(done: int, of: int, judgement: Judgement) -> None:
+    def tell(done: int, of: int, mutant: MutantResult) -> None:
         if shows or done % 20 == 0 or done == of:
             say(f"{request.name}: {done} of {of} mutants judged")
 
@@ -114,3 +121,12 @@ def _mutate(options: argparse.Namespace, request: Request) -> tuple[Score, Inter
         operators=options.operator,
         tell=tell,
     )
+
+
+def _read_baseline(name: str | None) -> Baseline | None:
+    if not name:
+        return None
+    try:
+        return Baseline.of(read_record(MutationReport, name, "what mutate --json writes"))
+    except ValueError as error:
+        raise ValueError(f"--baseline: {error}") from None

@@ -16,6 +16,7 @@ from gemmproof.engine.assemble import judge, judge_compiled
 from gemmproof.engine.saved_cases import find_store, list_formats
 from gemmproof.options.registered import ask_registered, is_registered, label_registered
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import decode, encode
 from gemmproof.properties.contract import PROMISED
 from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.report.files import STDOUT, find_obstacle, replace_file
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         worker = _ask_bug(options, request, finding, listener)
     if "reproduced" not in worker.events:
         return _without_answer(options, worker, request.name)
-    bug = Bug.from_dict(worker.events["reproduced"]["bug"])
+    bug = decode(Bug, worker.events["reproduced"]["bug"], "bug")
     line = _write_replay(options, bug.case)
     draft = write_test(bug, asked.import_path, asked.calling, line, [])
     remarks = describe_gpu(bug, _try_test(options, draft, str(_place_of(name))))
@@ -191,7 +192,7 @@ def _describe_claims(options: argparse.Namespace, findings: list[Finding], gpus:
 def _ask_bug(
     options: argparse.Namespace, request: Request, finding: Finding, listener: Listener
 ) -> WorkerExit:
-    plan = {"finding": finding.to_dict(), "calls": finding.fault not in DEATHS}
+    plan = {"finding": encode(finding), "calls": finding.fault not in DEATHS}
     asked = replace(request, ask="reproduce", case=None, plan=plan)
     return watch(asked, limits_of(options), listener)
 

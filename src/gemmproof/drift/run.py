@@ -22,7 +22,7 @@ from gemmproof.reference.accumulator import KEPT, PROBE_K, M, N, ProbeError, inf
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FLOAT_OPERANDS
 from gemmproof.reference.gpus import DEFAULT
-from gemmproof.report.record import SCHEMA, PropertyResult, Report, versions
+from gemmproof.report.record import SCHEMA, PropertyResult, Report, Verdict, versions
 
 if TYPE_CHECKING:
     from gemmproof.properties.kernel import KernelUnderTest
@@ -87,7 +87,7 @@ def drift(
             record, accumulator=accumulator, measures=tuple(measures), slope=slope(measures)
         )
         findings = list(accumulator_drift.judge(record, lengths))
-    verdict = "fail" if findings else "pass"
+    verdict: Verdict = "fail" if findings else "pass"
     ratio = max((m.ratio for m in record.measures), default=None)
     result = PropertyResult(accumulator_drift.NAME, accumulator_drift.CLAIM, verdict, count, ratio)
     seconds = time.monotonic() - began

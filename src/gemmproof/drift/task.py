@@ -14,6 +14,7 @@ from gemmproof.drift.run import (
     simulate_product,
     unbatch,
 )
+from gemmproof.properties.codec import encode
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.accumulator import NotMeasurable
 from gemmproof.reference.provenance import format_error
@@ -49,7 +50,7 @@ def serve(
         if where is None:  # no line of the target raised it
             raise
         raise TargetError(f"{where}: got {format_error(error)}, expected a product") from None
-    emit({"event": "report", "report": report.to_dict()})
+    emit({"event": "report", "report": encode(report)})
     return None
 
 

@@ -6,10 +6,19 @@ from dataclasses import replace
 
 from gemmproof import __version__
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import decode
 from gemmproof.properties.finding import Finding, find_reasons
 from gemmproof.properties.proof import DEATH, NOT_DECIDED
 from gemmproof.reference.provenance import format_count
-from gemmproof.report.record import SCHEMA, Identity, Limit, ProofResult, PropertyResult, Report
+from gemmproof.report.record import (
+    SCHEMA,
+    Identity,
+    Limit,
+    ProofResult,
+    PropertyResult,
+    Report,
+    Verdict,
+)
 from gemmproof.target import display_path
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import Limits, watch
@@ -47,8 +56,8 @@ def judge(
     if compiles:
         report = judge_compiled(report, worker, request, limits, listener)
     source = worker.events.get("source")
-    facts = None if source is None else Identity.from_dict(source["facts"])
-    return replace(report, seconds=round(report.seconds, 2), facts=facts), worker
+    facts = None if source is None else decode(Identity, source["facts"], "identity")
+    return replace(report, seconds=round(report.seconds, 2), identity=facts), worker
 
 
 def judge_compiled(
@@ -89,7 +98,7 @@ def _describe_undecided(report: Report, reason: dict[str, str]) -> Report:
 def make_report(worker: WorkerExit, name: str) -> Report:
     """Return the worker's own report, or one assembled from its events if it wrote none."""
     if "report" in worker.events:
-        return replace(Report.from_dict(worker.events["report"]["report"]), target=name)
+        return replace(decode(Report, worker.events["report"]["report"], "report"), target=name)
     if "promised" in worker.events:
         return _report_promised(worker, name)
     if worker.end in UNKNOWN_ENDS and "error" not in worker.events:
@@ -104,10 +113,10 @@ def _report_promised(worker: WorkerExit, name: str) -> Report:
 
     It has the findings up to the death of the worker, and the step at which it died.
     """
-    report = Report.from_dict(worker.events["promised"]["report"])
-    if report.premises is None and "premise" in worker.events:
+    report = decode(Report, worker.events["promised"]["report"], "report")
+    if report.model_check is None and "premise" in worker.events:
         return _report_unfounded(report, worker, name)
-    limits = [Limit.from_dict(data) for data in worker.limits]
+    limits = [decode(Limit, data, "limit") for data in worker.limits]
     case = worker.events["case"]
     if "limit" in case and case["limit"][0] not in {limit.name for limit in limits}:
         how = f"{worker.where or name}: got {worker.how}, expected a result"
@@ -123,7 +132,7 @@ def _report_unfounded(report: Report, worker: WorkerExit, name: str) -> Report:
     """Return the report of a run that died while it compiled a predicted launch."""
     launch = worker.events["premise"]["launch"]
     how = worker.how or worker.explain_failure(name)
-    reason = f"premises: {launch}: got {how}, expected a binary; no other launch was compiled"
+    reason = f"model check: {launch}: got {how}, expected a binary; no other launch was compiled"
     verdict = "incomplete" if report.verdict == "pass" else report.verdict
     note = "; ".join(filter(None, (report.note, reason)))
     return replace(report, target=name, verdict=verdict, note=note)
@@ -157,10 +166,10 @@ def _make_death(worker: WorkerExit, name: str) -> Finding:
 
 
 def _report_stopped(
-    worker: WorkerExit, name: str, verdict: str, deaths: tuple[Finding, ...]
+    worker: WorkerExit, name: str, verdict: Verdict, deaths: tuple[Finding, ...]
 ) -> Report:
     """Return the report on an interrupted run: findings so far, and properties not judged."""
-    findings = (*deaths, *(Finding.from_dict(data) for data in worker.findings))
+    findings = (*deaths, *(decode(Finding, data, "finding") for data in worker.findings))
     properties = []
     held_to = worker.events.get("properties", {"claims": []})
     expected = held_to.get("expected", {})

@@ -50,6 +50,7 @@ from gemmproof.properties.cases.beyond import Extension
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.shrink import shrink
+from gemmproof.properties.codec import encode
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import Observation
@@ -200,7 +201,7 @@ def check(
         report = describe_passes(report, kernel, () if case else ctx.judged, max_examples)
         report = add_premises(report, premises, target, ctx.judged.values())
         if limits and report.verdict in ("pass", "fail") and case is None:
-            tell({"event": "promised", "report": report.to_dict()})
+            tell({"event": "promised", "report": encode(report)})
             more = _find_needed if report.findings or report.expected else _find_limits
             report = replace(report, limits=more(ctx, report, decides))
     finally:
@@ -296,7 +297,7 @@ def _judge(ctx: _CheckState, case: Case, phase: str) -> CaseResult:
     ctx.listener(judged.to_event(index, seconds))
     for finding in judged.findings:
         if finding.key not in known:
-            ctx.listener({"event": "finding", "finding": finding.to_dict()})
+            ctx.listener({"event": "finding", "finding": encode(finding)})
     return judged
 
 
@@ -311,7 +312,7 @@ def _find_limits(ctx: _CheckState, report: Report, decides: bool) -> tuple[Limit
 
     stops = []
     for stop in find_limits(ctx.kernel, next(tiles, Survey().tiles[0][0]), try_beyond):
-        ctx.listener({"event": "limit", "limit": stop.limit.to_dict()})
+        ctx.listener({"event": "limit", "limit": encode(stop.limit)})
         stops.append(stop)
     if not decides:
         return tuple(stop.limit for stop in stops)

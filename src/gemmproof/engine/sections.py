@@ -13,6 +13,7 @@ from gemmproof.engine.observe import CaseResult
 from gemmproof.lowering.assumption_check import AssumptionCheck, Tell
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import probe, smallest
+from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract, list_promised
 from gemmproof.properties.finding import UNEXPECTED, Finding, find_reasons
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
@@ -28,6 +29,7 @@ from gemmproof.report.record import (
     Coverage,
     PropertyResult,
     Report,
+    Verdict,
     join_residues,
     versions,
 )
@@ -136,12 +138,12 @@ def add_premises(
     if premises.every and report.verdict != "error":
         for result in judged:
             premises.note(target, result.launches)
-        premises.tell({"event": "promised", "report": report.to_dict()})
+        premises.tell({"event": "promised", "report": encode(report)})
         premises.check_noted()
     checked = premises.conclude()
     if checked is None:
         return report
-    report = replace(report, premises=checked)
+    report = replace(report, model_check=checked)
     if checked.is_kept or report.verdict == "error":
         return report
     note = report.note or ""  # a launch whose bits differ has added its line already
@@ -263,7 +265,7 @@ def describe_passes(
 
 def _find_unknown(
     drawn: list[CaseResult], results: Iterable[PropertyResult]
-) -> tuple[str, str | None]:
+) -> tuple[Verdict, str | None]:
     """Return the verdict if there are no findings, and a note on unknown cases, or None."""
     unknown = [(j.case, j.raised) for j in drawn if j.raised is not None and not j.applied]
     for case, raised in unknown:

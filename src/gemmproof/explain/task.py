@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gemmproof.properties.codec import encode
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import Listener, Request
 
@@ -41,4 +42,4 @@ def serve(
             picture = make_picture(kernel, request.gpu, request.config, case)
         except NoPicture as error:
             raise TargetError(f"--svg: {error}") from None
-    emit({"event": "explained", "explanation": explanation.to_dict(), "picture": picture})
+    emit({"event": "explained", "explanation": encode(explanation), "picture": picture})

@@ -29,6 +29,7 @@ from gemmproof.lowering.record import FMA, UNKNOWN, DotLowering, Resources, list
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, is_admitted, probe, smallest
 from gemmproof.properties.cases.operands import operands
+from gemmproof.properties.codec import decode, encode
 from gemmproof.properties.contract import (
     COMPILER,
     FITS,
@@ -104,13 +105,13 @@ class LaunchAssessment:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        findings = [finding.to_dict() for finding in self.findings]
+        findings = [encode(finding) for finding in self.findings]
         return {**asdict(self), "findings": findings}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> LaunchAssessment:
         """Rebuild the assessment that `to_dict` gave, also after JSON."""
-        findings = tuple(Finding.from_dict(finding) for finding in data["findings"])
+        findings = decode(tuple[Finding, ...], data["findings"], "findings")
         return LaunchAssessment(tuple(data["judged"]), findings, data["unknown"], data["has_dot"])
 
 

@@ -7,7 +7,7 @@ import os
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -42,15 +42,6 @@ class Reached:
     compiled: frozenset[int]
     launching: frozenset[int]
     grids: frozenset[int]
-
-    def to_dict(self) -> dict[str, list[int]]:
-        """Return the lines as plain data."""
-        return {n: sorted(getattr(self, n)) for n in ("compiled", "launching", "grids")}
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Iterable[int]]) -> Reached:
-        """Rebuild the lines that `to_dict` gave."""
-        return Reached(**{name: frozenset(lines) for name, lines in data.items()})
 
     def join(self, other: Reached) -> Reached:
         """Return the lines that either reaches."""

@@ -17,10 +17,11 @@ from gemmproof.mutate.record import (
     SURVIVED,
     UNJUDGED,
     UNSEEN,
-    Judgement,
+    MutantResult,
     Score,
 )
 from gemmproof.mutate.source import Mutant
+from gemmproof.properties.codec import decode
 from gemmproof.properties.finding import list_by_cause
 from gemmproof.report.record import Report, versions
 from gemmproof.target import TargetError, display_path
@@ -28,7 +29,7 @@ from gemmproof.terminal import Interrupted
 from gemmproof.worker.protocol import Request, WorkerExit
 from gemmproof.worker.supervisor import Limits, open_pool, watch
 
-Tell = Callable[[int, int, Judgement], None]
+Tell = Callable[[int, int, MutantResult], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def mutate(
     mutants = [m for m in survey.mutants if not operators or m.operator in operators]
     if most is not None:
         mutants = sample(mutants, most, request.seed)
-    judged: dict[int, Judgement] = {}
+    judged: dict[int, MutantResult] = {}
     stopped = None
     try:
         with open_pool(jobs) as pool:
@@ -77,22 +78,19 @@ def mutate(
                     tell(len(judged), len(mutants), outcome)
     except Interrupted as stop:
         stopped = stop
-    facts = {
-        "formats": survey.formats,
-        "seed": request.seed,
-        "max_examples": request.max_examples,
-        "proof": request.proof,
-        "reached": len(survey.mutants),
-        "source": survey.source,
-        "versions": versions(),
-    }
     score = Score(
         request.name,
         tuple(judged[i] for i in sorted(judged)),
         len(mutants),
         round(time.monotonic() - began, 1),
-        facts,
-        "interrupted" if stopped else "",
+        formats=tuple(survey.formats),
+        seed=request.seed,
+        max_examples=request.max_examples,
+        proof=request.proof,
+        reached=len(survey.mutants),
+        source=survey.source,
+        versions=versions(),
+        note="interrupted" if stopped else "",
     )
     return score, stopped
 
@@ -115,7 +113,7 @@ def survey_kernel(request: Request, limits: Limits, jobs: int) -> Original:
             )
         surveyed = worker.events["surveyed"]
         for path, lines in surveyed["reached"].items():
-            lines_reached = Reached.from_dict(lines)
+            lines_reached = decode(Reached, lines, "lines")
             reached[path] = lines_reached.join(reached[path]) if path in reached else lines_reached
         cases += surveyed["cases"]
         programs = {**surveyed["programs"], **programs}
@@ -151,7 +149,7 @@ def _describe_failure(report: Report) -> str:
 
 def judge_mutant(
     request: Request, limits: Limits, mutant: Mutant, survey: Original
-) -> Judgement | None:
+) -> MutantResult | None:
     """Judge one mutant; None if its worker was interrupted."""
     plan: dict[str, Any] = {
         "step": "mutant",
@@ -164,34 +162,41 @@ def judge_mutant(
     worker = watch(replace(request, plan=plan), limits)
     if worker.end == "halted":
         return None
-    return conclude(mutant.to_dict(), worker, request.name)
+    return conclude(mutant.start(), worker, request.name)
 
 
-def conclude(mutant: dict[str, Any], worker: WorkerExit, name: str) -> Judgement:
-    """Return the outcome that a worker's events amount to, for the fields of a `mutant`."""
+def conclude(mutant: MutantResult, worker: WorkerExit, name: str) -> MutantResult:
+    """Return the mutant with the outcome that a worker's events amount to."""
     verdict = worker.events.get("mutated", {"fate": "", "why": "", "proved": ""})
     fate, reason = verdict["fate"], verdict["why"]
     if fate in (EQUIVALENT, INVALID):
-        return Judgement(mutant, fate, reason)
+        return replace(mutant, outcome=fate, why=reason)
     if "error" in worker.events and not worker.cases:
-        return Judgement(mutant, INVALID, str(worker.events["error"]["message"]))
+        return replace(mutant, outcome=INVALID, why=str(worker.events["error"]["message"]))
     report = make_report(worker, name)
     if report.verdict == "fail":
         first, _ = list_by_cause(report.findings)[0]
-        return Judgement(mutant, KILLED, first.message, first.property, first.case.to_json())
+        case = first.case.to_json()
+        return replace(mutant, outcome=KILLED, why=first.message, by=first.property, case=case)
     if report.verdict != "pass":
-        return Judgement(mutant, UNJUDGED, report.note or worker.how)
+        return replace(mutant, outcome=UNJUDGED, why=report.note or worker.how)
     if fate == "other bits":
-        return Judgement(mutant, SURVIVED, f"first other bits: {reason}")
+        return replace(mutant, outcome=SURVIVED, why=f"first other bits: {reason}")
     if fate in ("other accesses", "same") and verdict["proved"]:
-        return Judgement(
-            mutant, EQUIVALENT, f"proved right for {verdict['proved']}, with the same bits"
+        return replace(
+            mutant,
+            outcome=EQUIVALENT,
+            why=f"proved right for {verdict['proved']}, with the same bits",
         )
     if fate == "same":
-        return Judgement(mutant, UNSEEN, f"the same accesses and bits {_describe_paths(report)}")
+        return replace(
+            mutant, outcome=UNSEEN, why=f"the same accesses and bits {_describe_paths(report)}"
+        )
     if fate == "other accesses":
-        return Judgement(mutant, SURVIVED, f"the same bits, first other accesses: {reason}")
-    return Judgement(mutant, SURVIVED, f"not compared with the original: {worker.how}")
+        return replace(
+            mutant, outcome=SURVIVED, why=f"the same bits, first other accesses: {reason}"
+        )
+    return replace(mutant, outcome=SURVIVED, why=f"not compared with the original: {worker.how}")
 
 
 def _describe_paths(report: Report) -> str:

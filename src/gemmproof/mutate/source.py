@@ -15,7 +15,8 @@ from functools import cached_property
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
-from typing import Any
+
+from gemmproof.mutate.record import MutantResult
 
 # -- source --------------------------------------------------------------------------------------
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -155,16 +156,9 @@ class Mutant:
         parts = [self.operator, self.shown, *lines]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields for a record."""
-        return {
-            "key": self.key,
-            "file": self.shown,
-            "line": self.line,
-            "operator": self.operator,
-            "where": self.where,
-            "diff": self.diff,
-        }
+    def start(self) -> MutantResult:
+        """Return the result of the mutant before it is judged."""
+        return MutantResult(self.key, self.shown, self.line, self.operator, self.where, self.diff)
 
 
 def make_diff(before: str, after: str, shown: str) -> str:

@@ -11,6 +11,7 @@ from gemmproof.mutate.generate import Reach, watch_calls, watch_launches, watch_
 from gemmproof.mutate.search import ENOUGH, FEW, Search, optimise, run_no_grids, watch_programs
 from gemmproof.mutate.source import replace_source
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import encode
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges.exact_values import EXACT
 from gemmproof.properties.kernel import KernelUnderTest
@@ -50,7 +51,7 @@ def _survey(request: Request, find_kernel: Find, emit: Listener) -> None:
     with watch_translation(reach), watch_launches(reach), watch_programs(note):
         finding = search.find(request.max_examples)
     files = reach.list_files(request.conftest or "")
-    reached = {path: lines.to_dict() for path, lines in files.items()}
+    reached = {path: encode(lines) for path, lines in files.items()}
     shown = [[case.to_json(), *digests] for case, digests in search.shown.items()]
     seen = {"reached": reached, "cases": shown, "programs": programs}
     emit({"event": "surveyed", **seen, "source": describe(kernel).digest})
@@ -114,7 +115,7 @@ def _answer(
     report = make_report(search.kernel, drawn, [] if finding is None else [finding])
     if finding is None:
         report = conclude(report, proof_attempt, search.judged)
-    emit({"event": "report", "report": report.to_dict()})
+    emit({"event": "report", "report": encode(report)})
     return report
 
 

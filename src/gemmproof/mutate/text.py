@@ -12,7 +12,7 @@ from gemmproof.mutate.record import (
     SURVIVED,
     UNJUDGED,
     UNSEEN,
-    Judgement,
+    MutantResult,
     Score,
 )
 from gemmproof.reference.provenance import format_count
@@ -30,13 +30,13 @@ def summarise(score: Score) -> Iterator[Line]:
     yield from _list(score, UNSEEN, "no difference seen, and none excluded", "bold yellow")
     yield from _list(score, UNJUDGED, "not judged", "bold yellow")
     counts = score.counts
-    style = "bold green" if score.is_whole and not counts[SURVIVED] else "bold yellow"
+    style = "bold green" if score.whole and not counts[SURVIVED] else "bold yellow"
     yield (clean(f"{score.target}: {format_score(score)}"), style)
 
 
 def format_score(score: Score) -> str:
     """Format the score in a line."""
-    counts, value, least = score.counts, score.value, score.least
+    counts, value, least = score.counts, score.score, score.score_if_unseen_survive
     if value is None:
         text = "no mutant to score"
     else:
@@ -46,16 +46,16 @@ def format_score(score: Score) -> str:
     if counts[UNSEEN] and least is not None:
         aside.insert(0, f"{counts[UNSEEN]} show no difference (score {least:.3f} with those)")
     text += f"; aside: {', '.join(aside)}"
-    missing = score.asked - len(score.judged) + counts[UNJUDGED]
+    missing = score.asked - len(score.mutants) + counts[UNJUDGED]
     if missing:
         text += f"; incomplete: {format_count(missing, 'mutant')} not judged"
         text += f", {score.note}" if score.note else ""
-    return f"{text} ({format_count(len(score.judged), 'mutant')}, {score.seconds:.1f} s)"
+    return f"{text} ({format_count(len(score.mutants), 'mutant')}, {score.seconds:.1f} s)"
 
 
 def _tabulate(score: Score) -> Iterator[str]:
     """Yield the table of operators and outcomes."""
-    rows = score.by_operator()
+    rows = score.operators
     shown = [name for name in OUTCOMES if score.counts[name] or name in (KILLED, SURVIVED)]
     heads = [_HEADS.get(name, name) for name in shown]
     first = max(map(len, [*rows, "operator"]))
@@ -67,20 +67,19 @@ def _tabulate(score: Score) -> Iterator[str]:
 
 def _list(score: Score, outcome: str, title: str, style: str) -> Iterator[Line]:
     """Yield the mutants of one outcome, with their changed lines."""
-    judgements = [judgement for judgement in score.judged if judgement.outcome == outcome]
-    if not judgements:
+    mutants = [mutant for mutant in score.mutants if mutant.outcome == outcome]
+    if not mutants:
         return
     yield (f"{title}:", style)
-    for judgement in judgements[:SHOWN]:
-        yield from _describe(judgement)
-    if len(judgements) > SHOWN:
-        yield (f"  and {len(judgements) - SHOWN} more: --json has all", "")
+    for mutant in mutants[:SHOWN]:
+        yield from _describe(mutant)
+    if len(mutants) > SHOWN:
+        yield (f"  and {len(mutants) - SHOWN} more: --json has all", "")
     yield ("", "")
 
 
-def _describe(judgement: Judgement) -> Iterator[Line]:
-    mutant = judgement.mutant
-    yield (clean(f"  {mutant['file']}:{mutant['line']}: {mutant['operator']}; {judgement.why}"), "")
-    for line in mutant["diff"].splitlines()[2:]:
+def _describe(mutant: MutantResult) -> Iterator[Line]:
+    yield (clean(f"  {mutant.file}:{mutant.line}: {mutant.operator}; {mutant.why}"), "")
+    for line in mutant.diff.splitlines()[2:]:
         if not line.startswith("@@"):
             yield (clean(f"    {line[0]} {line[1:].strip()}"), "dim")

@@ -6,7 +6,6 @@ An old report stays until the new one is written.
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
 import secrets
@@ -18,19 +17,32 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
+from gemmproof.properties.codec import dump, parse
 from gemmproof.report.record import Regression, Report
 from gemmproof.report.text import Reproduce
 from gemmproof.terminal import write_all
 
+T = TypeVar("T")
 Writer = Callable[[Path], object]
 STDOUT = "-"  # the name of a report that goes to stdout, in place of the answer
 
 
 def write_json(path: Path, data: Any, indent: int = 2) -> None:
-    """Write one JSON document."""
-    path.write_text(json.dumps(data, indent=indent) + "\n", encoding="utf-8")
+    """Write a record, or plain data, as one JSON document."""
+    path.write_text(dump(data, indent) + "\n", encoding="utf-8")
+
+
+def read_record(kind: type[T], name: str, expected: str) -> T:
+    """Return the record in a JSON file. Raises ValueError, in one line, if it is none."""
+    try:
+        return parse(kind, Path(name).read_text(encoding="utf-8"), "")
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except ValueError as error:
+        reason = " ".join(str(error).split()).lstrip(".: ")  # the path begins at the file
+    raise ValueError(f"got {name!r} ({reason}), expected {expected}")
 
 
 def write_junit(

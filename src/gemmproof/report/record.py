@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
@@ -26,8 +25,8 @@ class ModelCheck:
 
     Of `launches` all but those `failed` were compiled, in `seconds`; of their `dots` `agreed`
     agreed, `differ` differ, and the others are not visible in the compiled program. `contradicted`
-    are lines with both sides, `unknown` lines with reasons, each once. `untold` counts, of the dots
-    that agreed, what could not be compared.
+    are lines with both sides, `unknown` lines with reasons, each once. `not_compared`
+    counts, of the dots that agreed, what could not be compared.
     """
 
     target: str
@@ -39,7 +38,7 @@ class ModelCheck:
     unknown: tuple[str, ...] = ()
     contradicted: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
-    untold: Mapping[str, int] = field(default_factory=dict)
+    not_compared: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def not_known(self) -> int:
@@ -51,27 +50,12 @@ class ModelCheck:
         """True if every launch was compiled, and nothing is contradicted."""
         return not self.contradicted and not self.failed
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        lines = ("unknown", "contradicted", "failed")
-        data = {name: getattr(self, name) for name in self.__slots__}
-        return data | {name: list(data[name]) for name in lines} | {"untold": dict(self.untold)}
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> ModelCheck:
-        """Return the record that `to_dict` gave. Raises ValueError naming the invalid field."""
-        if set(data) != set(ModelCheck.__slots__):
-            got, expected = " ".join(sorted(data)), " ".join(ModelCheck.__slots__)
-            raise ValueError(f"report premises: got fields {got}, expected {expected}")
-        lines = {name: tuple(data[name]) for name in ("unknown", "contradicted", "failed")}
-        return ModelCheck(**{**data, **lines})
-
     def say(self) -> str:
         """Format the result as one line."""
         if not self.launches:
-            return "premises: no dot was predicted, so none was compiled"
+            return "model check: no dot was predicted, so none was compiled"
         compiled = self.launches - len(self.failed)
-        head = f"premises: {format_count(compiled, 'launch')} compiled for {self.target}"
+        head = f"model check: {format_count(compiled, 'launch')} compiled for {self.target}"
         parts = [f"{self.agreed} of {format_count(self.dots, 'dot')} as predicted"]
         if self.differ:
             parts.append(f"{self.differ} not")
@@ -121,11 +105,6 @@ class Identity:
         """Return the same kernel under a contract of other formats."""
         return replace(self, contract={**self.contract, "formats": list(names)})
 
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> Identity:
-        """Return the identity from the plain data of `asdict` and JSON."""
-        return Identity(**data)
-
 
 @dataclass(frozen=True, slots=True)
 class Bits:
@@ -160,16 +139,6 @@ class Coverage:
         residues = sum((Counter(part.residues) for part in known), Counter[str]())
         bits = {name: kept for part in known for name, kept in part.bits.items()}
         return Coverage(dict(sorted(residues.items())), bits)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {**asdict(self), "bits": {k: [asdict(x) for x in v] for k, v in self.bits.items()}}
-
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> Coverage:
-        """Return the coverage that `to_dict` wrote."""
-        bits = {name: tuple(Bits(**x) for x in kept) for name, kept in data["bits"].items()}
-        return Coverage(dict(data["residues"]), bits)
 
 
 def join_residues(parts: Iterable[str]) -> str:
@@ -211,11 +180,12 @@ class Regression:
 
 
 # -- report --------------------------------------------------------------------------------------
-SCHEMA = 2
+SCHEMA: Literal[3] = 3
+Verdict = Literal["pass", "fail", "error", "incomplete"]
 PACKAGES = ("gemmproof", "triton", "torch", "numpy", "ml_dtypes")
 # The verdicts, each with the exit code of a command.
 EXIT = {"pass": 0, "fail": 1, "error": 2, "incomplete": 3}
-GRAVEST_FIRST = ("fail", "error", "incomplete", "pass")
+GRAVEST_FIRST: tuple[Verdict, ...] = ("fail", "error", "incomplete", "pass")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,16 +239,6 @@ class PropertyResult:
         held = self.status not in ("fail", "expected")
         return held and self.proof is not None and self.proof.status == "refuted"
 
-    @staticmethod
-    def from_dict(data: Any) -> PropertyResult:
-        """Return the result that `asdict` gave. Raises ValueError naming the invalid field."""
-        _require_fields("property", data, PropertyResult)
-        proof = data["proof"]
-        if proof is not None:
-            _require_fields("proof", proof, ProofResult, {"cut"})  # which older reports lack
-            proof = ProofResult(**proof)
-        return PropertyResult(**{**data, "proof": proof})
-
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -296,17 +256,6 @@ class Limit:
     case: Case | None = None
     proof: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        case = None if self.case is None else self.case.to_dict()
-        return {name: getattr(self, name) for name in self.__slots__} | {"case": case}
-
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> Limit:
-        """Return the limit that `to_dict` gave."""
-        case = None if data["case"] is None else Case.from_dict(data["case"])
-        return Limit(**{**data, "case": case})
-
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -318,92 +267,29 @@ class Report:
     `limits` those beyond the contract, if tried: they are no findings. `names` are the wrapper's
     names for a and b, if known: findings and cases use a and b, messages its names. `unvisited` are
     the paths of wrapper and kernel that no case visited, as text. `expected` are findings that the
-    contract expects: they change no verdict. `facts` identify what was judged, if a worker loaded
-    it, `coverage` which tiles and bits the cases reached, `premises` whether the predicted launches
-    are those compiled, if requested.
+    contract expects: they change no verdict. `identity` is that of the kernel, if a worker loaded
+    it, `coverage` the tiles and bits that the cases reached, `model_check` the comparison of
+    predicted launches with compiled ones, if requested.
     """
 
-    schema: int
+    schema: Literal[3]
     target: str
-    verdict: str
+    verdict: Verdict
     properties: tuple[PropertyResult, ...]
     findings: tuple[Finding, ...]
     seconds: float
     versions: dict[str, str]
     note: str | None = None
-    drift: Drift | None = None
+    drift: Drift | None = field(
+        default=None, metadata={"late": "gemmproof.properties.judges.accumulator_drift"}
+    )
     limits: tuple[Limit, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
     unvisited: tuple[str, ...] = ()
     expected: tuple[Finding, ...] = ()
-    facts: Identity | None = None
+    identity: Identity | None = field(default=None, metadata={"renamed": "facts"})
     coverage: Coverage | None = None
-    premises: ModelCheck | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON, `schema` first."""
-        data = {name: getattr(self, name) for name in self.__slots__}
-        data["properties"] = [asdict(p) for p in self.properties]
-        data["findings"] = [f.to_dict() for f in self.findings]
-        data["drift"] = None if self.drift is None else self.drift.to_dict()
-        data["limits"] = [limit.to_dict() for limit in self.limits]
-        data["unvisited"] = list(self.unvisited)
-        data["expected"] = [f.to_dict() for f in self.expected]
-        data["facts"] = None if self.facts is None else asdict(self.facts)
-        data["coverage"] = None if self.coverage is None else self.coverage.to_dict()
-        data["premises"] = None if self.premises is None else self.premises.to_dict()
-        return data
-
-    def to_json(self) -> str:
-        """Return one JSON document."""
-        return json.dumps(self.to_dict(), indent=2)
-
-    @staticmethod
-    def from_json(text: str) -> Report:
-        """Return the report that `to_json` wrote. Raises ValueError naming the invalid field."""
-        try:
-            return Report.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"report: got broken JSON ({error}), expected a report") from None
-
-    @staticmethod
-    def from_dict(data: Any) -> Report:
-        """Return the report that `to_dict` gave. Raises ValueError naming the invalid field."""
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            got = data.get("schema") if isinstance(data, dict) else data
-            raise ValueError(f"report schema: got {got!r}, expected {SCHEMA}")
-        data = {"premises": None, **data}  # which older reports lack
-        if set(data) != set(Report.__slots__):
-            known = " ".join(Report.__slots__)
-            raise ValueError(f"report: got fields {' '.join(sorted(data))}, expected {known}")
-        if data["verdict"] not in EXIT:
-            raise ValueError(
-                f"report verdict: got {data['verdict']!r}, expected one of {tuple(EXIT)}"
-            )
-        drift = data["drift"]
-        if drift is not None:
-            from gemmproof.properties.judges.accumulator_drift import (
-                Drift,  # imports numpy, which few need
-            )
-
-            drift = Drift.from_dict(drift)
-        properties = tuple(PropertyResult.from_dict(p) for p in data["properties"])
-        findings = tuple(Finding.from_dict(f) for f in data["findings"])
-        limits = tuple(Limit.from_dict(x) for x in data["limits"])
-        records = {"properties": properties, "findings": findings, "drift": drift, "limits": limits}
-        records["expected"] = tuple(Finding.from_dict(f) for f in data["expected"])
-        for name, record in (("facts", Identity), ("coverage", Coverage), ("premises", ModelCheck)):
-            records[name] = None if data[name] is None else record.from_dict(data[name])
-        return Report(**{**data, **records, "unvisited": tuple(data["unvisited"])})
-
-
-def _require_fields(
-    what: str, data: Any, record: type, optional: Collection[str] = frozenset()
-) -> None:
-    known = [f.name for f in fields(record)]
-    if not isinstance(data, dict) or {*data, *optional} != set(known):
-        got = " ".join(map(str, data)) if isinstance(data, dict) else repr(data)
-        raise ValueError(f"report {what}: got fields {got}, expected {' '.join(known)}")
+    model_check: ModelCheck | None = field(default=None, metadata={"renamed": "premises"})
 
 
 def versions() -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import COMPILER
@@ -49,16 +49,17 @@ def clean(text: str) -> str:
     )
 
 
-def document(report: Report, reproduce: Reproduce) -> dict[str, Any]:
-    """Return the report as plain data for JSON: cases are objects, findings have their command."""
-    data = report.to_dict()
-    groups = ("findings", report.findings), ("expected", report.expected)
-    for name, findings in groups:
-        for shown, finding in zip(data[name], findings, strict=True):
-            # no single case shows that a property holds
-            held = finding.fault == UNEXPECTED
-            shown["reproduce"] = None if held else reproduce(finding.case)
-    return data
+def add_commands(report: Report, reproduce: Reproduce) -> Report:
+    """Return the report with the command of each finding."""
+
+    def add(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        # no single case shows that a property holds
+        return tuple(
+            f if f.fault == UNEXPECTED else replace(f, reproduce=reproduce(f.case))
+            for f in findings
+        )
+
+    return replace(report, findings=add(report.findings), expected=add(report.expected))
 
 
 def lines(report: Report, reproduce: Reproduce) -> list[Line]:
@@ -88,9 +89,9 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
 def list_besides(report: Report) -> Iterable[Line]:
     """Yield the lines for any verdict: expected failures, and the assumptions of predictions."""
     yield from list_expected(report)
-    if report.premises is not None:
-        yield (clean(report.premises.say()), "")
-        for line in report.premises.list_lines(SHOWN_REASONS):
+    if report.model_check is not None:
+        yield (clean(report.model_check.say()), "")
+        for line in report.model_check.list_lines(SHOWN_REASONS):
             yield (clean(line), "")
 
 
@@ -148,7 +149,7 @@ def kernel_name(report: Report) -> str:
     if item:
         return item
     module, _, function = report.target.rpartition(":")
-    judged = report.facts is not None and report.target in report.facts.source
+    judged = report.identity is not None and report.target in report.identity.source
     return function if judged or module.endswith(".py") else report.target
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -90,40 +90,6 @@ class Bug:
     def case(self) -> Case:
         """The case of the finding."""
         return self.finding.case
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {**asdict(self), "finding": self.finding.to_dict()}
-
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> Bug:
-        """Return the bug that `to_dict` serialized."""
-        parsed: dict[str, Any] = {
-            "finding": Finding.from_dict(data["finding"]),
-            "operands": _read_operands(data["operands"]),
-            "before": tuple(
-                StatedCall(**{**call, "operands": _read_operands(call["operands"])})
-                for call in data["before"]
-            ),
-            "at": None if data["at"] is None else tuple(data["at"]),
-            "expected": tuple((tuple(at), x, off) for at, x, off in data["expected"]),
-            "written": tuple(data["written"]),
-        }
-        return Bug(**{**data, **parsed})
-
-
-def _read_operands(data: list[dict[str, Any]]) -> tuple[StatedOperand, ...]:
-    return tuple(
-        StatedOperand(
-            **{
-                **operand,
-                "shape": tuple(operand["shape"]),
-                "strides": tuple(operand["strides"]),
-                "elements": tuple((tuple(at), x) for at, x in operand["elements"]),
-            }
-        )
-        for operand in data
-    )
 
 
 # -- import paths --------------------------------------------------------------------------------

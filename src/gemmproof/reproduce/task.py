@@ -6,10 +6,10 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gemmproof.properties.codec import decode, encode
 from gemmproof.reference.provenance import format_error, owner
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import Listener, Request
@@ -31,7 +31,7 @@ def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Li
 
     emit({"event": "ready"})
     kernel = find(request)
-    finding = Finding.from_dict(request.plan["finding"])
+    finding = decode(Finding, request.plan["finding"], "finding")
 
     def heartbeat() -> None:
         emit({"event": "tried"})
@@ -41,7 +41,7 @@ def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Li
         bug = find_bug(kernel, finding, request.gpu, request.seconds, heartbeat, calls)
     except (SpecError, ContractError, Unreproducible) as error:
         raise TargetError(f"{request.name}: {error}") from None
-    emit({"event": "reproduced", "bug": bug.to_dict()})
+    emit({"event": "reproduced", "bug": encode(bug)})
 
 
 def locate(request: Request, find: Callable[[Request], KernelUnderTest], emit: Listener) -> None:
@@ -54,7 +54,7 @@ def locate(request: Request, find: Callable[[Request], KernelUnderTest], emit: L
         location = find_wrapper(kernel.launch)
     except Unreproducible as error:
         raise TargetError(f"{request.name}: {error}") from None
-    emit({"event": "located", "found": asdict(location)})
+    emit({"event": "located", "found": encode(location)})
 
 
 def try_test(request: Request, emit: Listener) -> None:

@@ -239,7 +239,7 @@ def format_proof(result: PropertyResult) -> str:
 
 def format_contract(kernel: KernelRecord) -> list[tuple[str, str]]:
     """List the fields of the contract that are not the usual ones, and the operands."""
-    facts = kernel.report.facts
+    facts = kernel.report.identity
     if facts is None:
         return []
     fields = []
@@ -410,7 +410,7 @@ def _list_lines(signed: Signoff) -> Iterator[str]:
     for kernel in signed.kernels:
         yield f"| {' | '.join(_list_cells(kernel, signed.judge(kernel)))} |"
     for kernel in signed.kernels:
-        if (premises := kernel.report.premises) is not None:
+        if (premises := kernel.report.model_check) is not None:
             yield ""
             yield escape(f"{kernel.report.target}: {premises.say()}")
     yield ""

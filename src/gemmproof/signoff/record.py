@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
+from gemmproof.properties.codec import decode_fields, encode
 from gemmproof.report.record import Report
-from gemmproof.report.text import Reproduce, document
+from gemmproof.report.text import Reproduce, add_commands
 
 # -- seal ----------------------------------------------------------------------------------------
 FIELD = "hash"
@@ -40,7 +40,8 @@ def _plain(value: Any) -> Any:
 
 
 # -- record --------------------------------------------------------------------------------------
-SIGNOFF_SCHEMA = 3  # 2 had neither facts of the kernels nor a hash
+SIGNOFF_SCHEMA = 4
+SHARED = ("reasons", "changes", "baseline", "inputs", "versions", "left_out")
 SIGNED, REFUSED, INCOMPLETE = VERDICTS = ("signed off", "refused", "incomplete")
 GRAVEST = (REFUSED, INCOMPLETE, SIGNED)
 NOT_MEASURED, NOT_RUN = "not measured", "not run"
@@ -84,12 +85,6 @@ class Benchmark:
     device: str
     date: str
     ratios: tuple[Ratios, ...]
-
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> Benchmark:
-        """Return the benchmark of plain data from `asdict` or JSON."""
-        ratios = tuple(Ratios(**entry) for entry in data["ratios"])
-        return Benchmark(data["device"], data["date"], ratios)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +139,7 @@ class KernelRecord:
     mutation: MutationScore | None = None
     why_not_mutated: str = ""
     drift: tuple[DriftClass, ...] = ()
+    derived: ClassVar[tuple[str, ...]] = ("source", "gpu")
 
     @property
     def verdict(self) -> str:
@@ -160,43 +156,13 @@ class KernelRecord:
     @property
     def source(self) -> str:
         """The hash of the judged source, "" if it is not known."""
-        return "" if self.report.facts is None else self.report.facts.digest
+        return "" if self.report.identity is None else self.report.identity.digest
 
-    def to_dict(self, verdict: str) -> dict[str, Any]:
-        """Return the part of the JSON that is not in the report."""
-        measured = {"benchmark": self.benchmark, "mutation": self.mutation}
-        external = {n: NOT_MEASURED if x is None else asdict(x) for n, x in measured.items()}
-        ran = [p for p in self.report.properties if p.backend == "cuda" and p.status != NOT_RUN]
-        return {
-            "verdict": verdict,
-            "source": self.source,
-            "gpu": {p.name: p.examples for p in ran} or NOT_RUN,
-            "drift": [asdict(drift) for drift in self.drift] or NOT_MEASURED,
-            **external,
-            "why_not_timed": self.why_not_timed,
-            "why_not_mutated": self.why_not_mutated,
-        }
-
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> KernelRecord:
-        """Return the record in a sign-off's JSON. Raises what Python raises for malformed data."""
-        own = data["signoff"]
-        report = {name: x for name, x in data.items() if name != "signoff"}
-        for key in ("findings", "expected"):
-            report[key] = [
-                {name: x for name, x in entry.items() if name != "reproduce"} for entry in data[key]
-            ]
-        mutation, benchmark = (
-            None if own[name] == NOT_MEASURED else own[name] for name in ("mutation", "benchmark")
-        )
-        return KernelRecord(
-            Report.from_dict(report),
-            None if benchmark is None else Benchmark.from_dict(benchmark),
-            own["why_not_timed"],
-            None if mutation is None else MutationScore(**mutation),
-            own["why_not_mutated"],
-            () if own["drift"] == NOT_MEASURED else tuple(DriftClass(**x) for x in own["drift"]),
-        )
+    @property
+    def gpu(self) -> dict[str, int]:
+        """The number of launched cases by property."""
+        ran = (p for p in self.report.properties if p.backend == "cuda" and p.status != NOT_RUN)
+        return {p.name: p.examples for p in ran}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +176,6 @@ class Inputs:
     proof: bool
     case: str | None = None
     kernels: tuple[str, ...] = ()  # the only ones requested, none for all
-
-    @staticmethod
-    def from_dict(data: dict[str, Any]) -> Inputs:
-        """Return the inputs of plain data from `asdict` or JSON."""
-        return Inputs(**{**data, "kernels": tuple(data["kernels"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,23 +210,18 @@ class Signoff:
         return next(v for v in GRAVEST if v in weights)
 
     def to_dict(self, reproduce: dict[str, Reproduce]) -> dict[str, Any]:
-        """Return the sealed JSON document; `reproduce` is looked up by a kernel's name."""
-        kernels = [
-            {**document(k.report, reproduce[k.report.target]), "signoff": k.to_dict(self.judge(k))}
-            for k in self.kernels
-        ]
-        content = {
-            "schema": SIGNOFF_SCHEMA,
-            "verdict": self.code,
-            "signoff": self.verdict,
-            "reasons": _list(self.reasons),
-            "changes": _list(self.changes),
-            "baseline": self.baseline,
-            "inputs": asdict(self.inputs),
-            "versions": self.versions,
-            "kernels": kernels,
-            "left_out": list(self.left_out),
-        }
+        """Return the sealed JSON document; `reproduce` is looked up by a kernel's name.
+
+        What is known of a kernel beside its report is `signoff` in that report.
+        """
+        kernels = []
+        for kernel in self.kernels:
+            own = {"verdict": self.judge(kernel), **encode(kernel)}
+            del own["report"]
+            report = add_commands(kernel.report, reproduce[kernel.report.target])
+            kernels.append({**encode(report), "signoff": own})
+        content = {"schema": SIGNOFF_SCHEMA, "verdict": self.code, "signoff": self.verdict}
+        content |= {name: encode(getattr(self, name)) for name in SHARED} | {"kernels": kernels}
         return seal(content)
 
     def with_hash(self, document: dict[str, Any]) -> Signoff:
@@ -274,19 +230,17 @@ class Signoff:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Signoff:
-        """Return the sign-off of a JSON document. Raises what Python raises for malformed data."""
-        return Signoff(
-            data["signoff"],
-            data["verdict"],
-            Inputs.from_dict(data["inputs"]),
-            tuple(KernelRecord.from_dict(kernel) for kernel in data["kernels"]),
-            tuple(data["left_out"]),
-            tuple(Reason(**reason) for reason in data["reasons"]),
-            tuple(Reason(**change) for change in data["changes"]),
-            data["baseline"],
-            dict(data["versions"]),
-            data[FIELD],
-        )
+        """Return the sign-off of a JSON document. Raises ValueError naming the invalid field."""
+        shared = {name: data.get(name) for name in SHARED}
+        content = {"verdict": data.get("signoff"), "code": data.get("verdict"), "hash": data[FIELD]}
+        kernels = [_join_report(kernel) for kernel in data["kernels"]]
+        return decode_fields(Signoff, {**content, **shared, "kernels": kernels}, "signoff")
+
+
+def _join_report(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a KernelRecord, from a report that contains the others."""
+    own = {name: x for name, x in data["signoff"].items() if name != "verdict"}
+    return {**own, "report": {name: x for name, x in data.items() if name != "signoff"}}
 
 
 def list_accepting(reason: Reason) -> tuple[str, str]:
@@ -297,7 +251,3 @@ def list_accepting(reason: Reason) -> tuple[str, str]:
 def weigh(reason: Reason) -> str:
     """Return the weight of a reason, which is SIGNED once it is accepted."""
     return SIGNED if reason.accepted else reason.weight
-
-
-def _list(reasons: Iterable[Reason]) -> list[dict[str, Any]]:
-    return [asdict(reason) for reason in reasons]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import AXES, WITHOUT, Contract, Sizes
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.provenance import format_count
@@ -155,7 +156,7 @@ def compare(before: Signoff, now: Signoff) -> Iterator[Reason]:
 
 def _compare_inputs(before: Signoff, now: Signoff) -> Iterator[Reason]:
     make_reason = partial(Reason, "", "inputs", SIGNED)
-    old, new = asdict(before.inputs), asdict(now.inputs)
+    old, new = encode(before.inputs), encode(now.inputs)
     for name in old:
         if old[name] != new[name] and name != "kernels":
             yield make_reason(f"{name}: {old[name]} -> {new[name]}")
@@ -182,7 +183,7 @@ class _Pair:
         self.name, self.old, self.new = new.report.target, old, new
         self.before, self.now = before, now
         self.is_same_search = before.inputs == replace(now.inputs, kernels=before.inputs.kernels)
-        facts = (old.report.facts, new.report.facts)
+        facts = (old.report.identity, new.report.identity)
         self.is_known = all(f is not None and f.source for f in facts)
         self.is_same_kernel = self.is_known and facts[0] == facts[1]
         # nothing that a person can change has changed
@@ -204,7 +205,7 @@ class _Pair:
             yield from self._compare_bits()
 
     def _compare_facts(self) -> Iterator[Reason]:
-        old, new = self.old.report.facts, self.new.report.facts
+        old, new = self.old.report.identity, self.new.report.identity
         if old is None or new is None or not self.is_known:
             yield self.say("source", SIGNED, "source not compared: it is not known of both")
             return

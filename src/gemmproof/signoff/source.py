@@ -18,6 +18,7 @@ from os.path import realpath
 from pathlib import Path
 from typing import Any
 
+from gemmproof.properties.codec import encode
 from gemmproof.properties.kernel import KernelUnderTest, Operand, is_triton
 from gemmproof.reference.provenance import format_error, owner
 from gemmproof.report.record import Identity, hash_texts
@@ -395,7 +396,7 @@ def describe(kernel: KernelUnderTest, imported: float = math.inf) -> Identity:
 
 
 def _describe(kernel: KernelUnderTest, imported: float) -> Identity:
-    declared = kernel.contract.to_dict()
+    declared = encode(kernel.contract)
     contract = {
         name: _name(value) if callable(value) else value for name, value in declared.items()
     }

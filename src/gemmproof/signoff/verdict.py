@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-from gemmproof.bench.record import BENCH_SCHEMA, SOURCE, BenchReport, TimedRow
-from gemmproof.mutate.record import EQUIVALENT, KILLED, MUTANTS_SCHEMA, SURVIVED, UNSEEN
+from gemmproof.bench.record import SOURCE, BenchReport, TimedRow
+from gemmproof.mutate.record import EQUIVALENT, KILLED, SURVIVED, UNSEEN, MutationReport, Score
+from gemmproof.properties.codec import decode
 from gemmproof.properties.finding import list_by_cause
 from gemmproof.properties.help.pages import CLAIMS
 from gemmproof.reference.gpus import DEFAULT, UNMODELLED
-from gemmproof.report.record import GRAVEST_FIRST, Identity, PropertyResult, Report
+from gemmproof.report.files import read_record
+from gemmproof.report.record import GRAVEST_FIRST, Identity, PropertyResult, Report, Verdict
 from gemmproof.report.text import list_expected
 from gemmproof.signoff.record import (
     ACCUMULATOR,
@@ -51,8 +51,8 @@ def read_baseline(name: str) -> Signoff:
     def refuse(reason: str) -> ValueError:
         return ValueError(f"got {name!r} ({reason}), expected {BASELINE_FORM}")
 
-    data = read_json(name, BASELINE_FORM)
-    if not isinstance(data, dict) or "kernels" not in data:
+    data = read_record(dict[str, Any], name, BASELINE_FORM)
+    if "kernels" not in data:
         raise refuse("no sign-off")
     if data.get("schema") != SIGNOFF_SCHEMA:
         raise refuse(f"schema {data.get('schema')!r}, not {SIGNOFF_SCHEMA}: sign off again")
@@ -79,19 +79,6 @@ def _try_out(signoff: Signoff) -> None:
     held = [replace(k, report=replace(k.report, verdict="pass")) for k in signoff.kernels]
     passed = replace(signoff, kernels=tuple(held))
     list(compare(passed, passed))
-
-
-def read_json(name: str, expected: str) -> Any:
-    """Read the JSON in a file. Raises ValueError, in one line, if it is none."""
-    try:
-        return json.loads(Path(name).read_text(encoding="utf-8"))
-    except OSError as error:
-        reason = error.strerror or str(error)
-    except RecursionError:
-        reason = "nested too deep"
-    except ValueError as error:
-        reason = f"broken JSON: {' '.join(str(error).split())}"
-    raise ValueError(f"got {name!r} ({reason}), expected {expected}")
 
 
 # -- benchmarks ----------------------------------------------------------------------------------
@@ -127,17 +114,7 @@ class Timed:
 
 def read_bench(name: str) -> Timed:
     """Read the benchmark in a file. Raises ValueError, in one line, if it is none."""
-    data = read_json(name, BENCH_FORM)
-    schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != BENCH_SCHEMA or "rows" not in data:
-        raise ValueError(f"got {name!r} (no benchmark), expected {BENCH_FORM}")
-    try:
-        return Timed(name, BenchReport.from_dict(data))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"{type(error).__name__} {error}"
-        raise ValueError(
-            f"got {name!r} (not as it is written: {reason}), expected {BENCH_FORM}"
-        ) from None
+    return Timed(name, read_record(BenchReport, name, BENCH_FORM))
 
 
 def _summarise(rows: list[TimedRow]) -> tuple[Ratios, ...]:
@@ -160,56 +137,32 @@ MUTANTS_FORM = "a record of `gemmproof mutate --json`"
 
 @dataclass(frozen=True, slots=True)
 class Mutated:
-    """The record in a file, by the name of the kernel."""
+    """The scores in a file, by the name of the kernel."""
 
     name: str
-    kernels: Mapping[str, Mapping[str, Any]]
+    kernels: Mapping[str, Score]
 
     def find(self, kernel: str, facts: Identity | None) -> tuple[MutationScore | None, str]:
         """Return the score of a kernel, or None and the reason why it does not count."""
         if kernel not in self.kernels:
             return None, f"{self.name} has no mutants of it"
-        record = self.kernels[kernel]
-        if not record["source"]:
+        score = self.kernels[kernel]
+        if not score.source:
             return None, f"{self.name} does not say of which source"
         if facts is None or not facts.source:
             return None, "its source is not known"
-        if record["source"] != facts.digest:
+        if score.source != facts.digest:
             return None, f"{self.name} is of another source"
-        if not record["whole"]:
+        if not score.whole:
             return None, f"{self.name} was cut short"
-        counts = record["counts"]
-        killed, equivalent, survivors, unseen = (counts[outcome] for outcome in _COUNTED)
-        asked, reached = record["asked"], record["reached"]
-        return MutationScore(killed, equivalent, survivors, unseen, asked, reached), ""
+        killed, equivalent, survivors, unseen = (score.counts[outcome] for outcome in _COUNTED)
+        return MutationScore(killed, equivalent, survivors, unseen, score.asked, score.reached), ""
 
 
 def read_mutation(name: str) -> Mutated:
-    """Read the record in a file. Raises ValueError, in one line, if it is none."""
-    data = read_json(name, MUTANTS_FORM)
-    if not isinstance(data, dict) or data.get("schema") != MUTANTS_SCHEMA or "kernels" not in data:
-        raise ValueError(f"got {name!r} (no record of mutants), expected {MUTANTS_FORM}")
-    try:
-        mutated = Mutated(
-            name, {kernel["target"]: {"source": "", **kernel} for kernel in data["kernels"]}
-        )
-        for record in mutated.kernels.values():
-            _require_counts(record)
-    except (KeyError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__} {error}"
-        raise ValueError(
-            f"got {name!r} (not as it is written: {reason}), expected {MUTANTS_FORM}"
-        ) from None
-    return mutated
-
-
-def _require_counts(record: Mapping[str, Any]) -> None:
-    """Raise what Python raises for malformed data."""
-    counts = (record["counts"][outcome] for outcome in _COUNTED)
-    if not all(type(n) is int for n in (*counts, record["asked"], record["reached"])):
-        raise TypeError("a count that is no integer")
-    if not isinstance(record["source"], str) or type(record["whole"]) is not bool:
-        raise TypeError("source or whole")
+    """Read the scores in a file. Raises ValueError, in one line, if there are none."""
+    report = read_record(MutationReport, name, MUTANTS_FORM)
+    return Mutated(name, {score.target: score for score in report.kernels})
 
 
 # -- drift ---------------------------------------------------------------------------------------
@@ -231,7 +184,7 @@ def add_drift(
     for name in formats:
         worker = watch(replace(asked, format=name), limits, listener)
         if "report" in worker.events:
-            reports.append(Report.from_dict(worker.events["report"]["report"]))
+            reports.append(decode(Report, worker.events["report"]["report"], "report"))
             classes.append(_classify(name, reports[-1]))
         else:
             classes.append(_describe_missing(name, request.name, worker))
@@ -301,7 +254,7 @@ def _join(report: Report, drifts: Sequence[Report], missed: Sequence[DriftClass]
 
 # -- verdict -------------------------------------------------------------------------------------
 ALONE = "left out: registered device_only, it is judged with --device cuda"
-_CODES = {REFUSED: "fail", INCOMPLETE: "incomplete", SIGNED: "pass"}
+_CODES: dict[str, Verdict] = {REFUSED: "fail", INCOMPLETE: "incomplete", SIGNED: "pass"}
 
 
 def sign(
@@ -342,7 +295,7 @@ def sign(
 
 
 def _record(report: Report, timed: Timed | None, mutated: Mutated | None) -> KernelRecord:
-    name, facts = report.target, report.facts
+    name, facts = report.target, report.identity
     benchmark, why_not_timed = timed.find(name, facts) if timed else (None, "")
     score, why_not_mutated = mutated.find(name, facts) if mutated else (None, "")
     return KernelRecord(report, benchmark, why_not_timed, score, why_not_mutated)

@@ -9,11 +9,12 @@ import resource
 import signal
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from gemmproof.fake_device import REMEDY
+from gemmproof.properties.codec import encode
 from gemmproof.properties.proof import SECONDS
 from gemmproof.settings import EXAMPLES
 
@@ -86,7 +87,7 @@ class Request:
 
     def write(self, folder: Path) -> None:
         """Write the request to its folder, and create the files that the worker writes."""
-        (folder / REQUEST).write_text(json.dumps(asdict(self)))
+        (folder / REQUEST).write_text(json.dumps(encode(self)))
         for name in (EVENTS, STACK):
             (folder / name).touch()
 

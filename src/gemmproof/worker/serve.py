@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.fake_device import DeviceRequest, fake_device
+from gemmproof.properties.codec import encode
 from gemmproof.reference.provenance import Heartbeat, format_error, words_of
 from gemmproof.settings import find_pythonpath
 from gemmproof.target import (
@@ -169,7 +170,7 @@ def serve(request: Request, emit: Listener) -> None:
         report = engine(case=case, listener=emit, **options)
     except (SpecError, ContractError) as error:
         raise TargetError(f"{kernel.name}: {error}") from None
-    emit({"event": "report", "report": report.to_dict()})
+    emit({"event": "report", "report": encode(report)})
     return None
 
 

@@ -24,6 +24,7 @@ from tests.properties.proof.limited_kernels import (
 )
 
 from gemmproof import Contract, KernelUnderTest, check
+from gemmproof.properties import codec
 from gemmproof.properties.address_map import explain_access
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.judges import memory_use
@@ -191,7 +192,7 @@ def test_no_divisor_mends_another_fault():
 
 def limits_of(wrapper, **terms):
     report = check(kernel(wrapper, **terms), max_examples=4, limits=True, proof=True)
-    assert Report.from_json(report.to_json()) == report
+    assert codec.parse(Report, codec.dump(report), "report") == report
     return report, {limit.name: limit for limit in report.limits}
 
 

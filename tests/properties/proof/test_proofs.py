@@ -1,6 +1,5 @@
 """A proof in addition to the search: its results are shown, and its cases are tried."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -11,6 +10,7 @@ from gemmproof.engine.proofs import PROVABLE
 from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
+from gemmproof.properties.codec import decode, dump, encode, parse
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.proof import Proof, Proofs, prove
 from gemmproof.properties.proof.ledger import ProofLedger
@@ -190,7 +190,7 @@ def test_a_case_that_fails_where_it_is_proved_is_found_and_is_our_error():
         " please report it"
     )
     assert not result_of(report).is_proved
-    assert json.loads(report.to_json())["findings"][0]["property"] == BOUNDS
+    assert encode(report)["findings"][0]["property"] == BOUNDS
 
 
 def test_a_proof_that_rests_on_another_property_is_not_contradicted():
@@ -259,23 +259,23 @@ def test_unvisited_paths_go_through_the_report_and_its_json():
     proofs = Proofs((EVERYWHERE,), unvisited=("K > 2**31",))
     report, _ = check_with(fake_run(), max_examples=2, _prove=lambda *asked: proofs)
     assert report.unvisited == ("K > 2**31",)
-    assert Report.from_json(report.to_json()) == report
+    assert parse(Report, dump(report), "report") == report
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"proof": {"status": "proved"}}, "report proof: got fields status, expected status scope"),
-        ({"proof": 3}, "report proof: got fields 3, expected status scope why"),
-        ({"more": 1}, "report property: got fields name claim status .* more, expected name"),
+        ({"proof": {"scope": ""}}, r"properties\[0\].proof: got no status, expected fields status"),
+        ({"proof": 3}, r"properties\[0\].proof: got 3, expected an object or null"),
+        ({"more": 1}, r"properties\[0\]: got field 'more', expected fields name claim"),
     ],
 )
 def test_a_property_with_other_fields_is_refused(change, message):
     report, _ = judged_with(EVERYWHERE, max_examples=2)
-    data = report.to_dict()
+    data = encode(report)
     data["properties"][0] |= change
     with pytest.raises(ValueError, match=message):
-        Report.from_dict(data)
+        decode(Report, data, "report")
 
 
 # -- the proof in the printed report ---------------------------------------------------------------

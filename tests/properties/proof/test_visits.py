@@ -10,6 +10,7 @@ from tests.support.wide import wide
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
+from gemmproof.properties.codec import dump, parse
 from gemmproof.properties.judges import memory_use
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, TIME
 from gemmproof.properties.proof import prove as prove_module
@@ -82,7 +83,7 @@ def test_a_check_tries_the_cases_and_names_the_paths_that_it_did_not():
     assert take(wrappers.decide_nothing, drawn) == {"long", "short"}
     assert report.unvisited == ()
     few = check(under_test, max_examples=2, proof=True)
-    assert Report.from_json(few.to_json()) == few
+    assert parse(Report, dump(few), "report") == few
     assert any(": not tried at M=" in line for line in few.unvisited)
 
 
