@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gemmproof.backends.cuda_device import Gpu
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.kernel import KernelUnderTest
-    from gemmproof.report.record import Report, Verdict
+    from gemmproof.report.record import Report
 
 
 # -- annotations ---------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def _describe_failure(item: pytest.Item, report: Report) -> dict[str, Any]:
 
 
 def _annotate(items: list[dict[str, Any]]) -> list[str]:
-    from gemmproof.engine.assemble import make_error
+    from gemmproof.engine.assemble import make_unjudged
     from gemmproof.properties.finding import Finding
     from gemmproof.report.github import list_annotations
     from gemmproof.report.located_findings import list_placed
@@ -71,9 +71,8 @@ def _annotate(items: list[dict[str, Any]]) -> list[str]:
         if not findings and failure["note"] in notes:
             continue  # one line for all items of a kernel that was not judged
         notes |= set() if findings else {failure["note"]}
-        verdict: Verdict = "fail" if findings else "incomplete"
-        report = make_error(failure["item"], failure["note"] or "no case bore on it")
-        reports.append(replace(report, verdict=verdict, findings=findings))
+        report = make_unjudged(failure["item"], failure["note"] or "no case bore on it")
+        reports.append(replace(report, findings=findings))
         by_case = dict(zip((f.case for f in findings), failure["commands"], strict=True))
         commands[failure["item"]] = by_case.__getitem__
     located = list_placed(reports, commands)

@@ -176,7 +176,7 @@ def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
         return make_error(kernel.name, str(error))
     if broken and options.device is not None:
         reason = f"not run: a CUDA error of {broken[0]} left the device unusable in this process"
-        return replace(report, note=f"{reason}; run the item alone")
+        return report.with_note(f"{reason}; run the item alone")
     if any(f.fault == "cuda_error" for f in report.findings):
         broken.append(f"{kernel.name} at {item.format}")
     return report

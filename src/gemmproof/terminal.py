@@ -139,7 +139,7 @@ class _Part:
             self.total, self.beyond = event["examples"], False
         elif name == "case":
             self._take_case(event, now)
-        elif name == "judged" and self.drawing:
+        elif name == "partial" and self.drawing:
             self.done, self.moved = self.done + 1, now
 
     def _take_case(self, event: dict[str, Any], now: float) -> None:

@@ -65,7 +65,7 @@ class FakeGpu:
 
 def make_kernel(function, contract) -> tuple[KernelUnderTest, Report]:
     kernel = KernelUnderTest(function.__name__, function, contract)
-    report = Report(SCHEMA, kernel.name, "pass", (), (), 0.0, {})
+    report = Report(SCHEMA, kernel.name, (), (), 0.0, {})
     return kernel, report
 
 

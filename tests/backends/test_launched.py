@@ -46,7 +46,14 @@ def test_a_right_kernel_holds_on_the_device():
     assert report.versions["device"] == "fake GPU"
     assert device.fill == [*FILLS] * 3
     assert [e["phase"] for e in events if e["event"] == "case"] == ["launch"] * 3
-    assert sum(e["event"] == "judged" for e in events) == 3
+    counts = [launched_examples(e) for e in events if e["event"] == "partial"]
+    assert counts == [1, 2, 3]
+
+
+def launched_examples(event):
+    """Return the number of launched cases in the report so far."""
+    results = {(p["name"], p["backend"]): p["examples"] for p in event["report"]["properties"]}
+    return results["runs_to_completion", "cuda"]
 
 
 def test_every_configuration_is_forced_and_the_tuners_own_choice_is_compared():
@@ -180,7 +187,7 @@ def test_a_configuration_that_does_not_fit_is_passed_over_with_a_note():
 def test_nothing_is_launched_after_a_finding_of_a_simulated_case():
     kernel, report = make_kernel(kernels.plain, CONTRACT)
     device = FakeGpu()
-    after = launch_cases(kernel, replace(report, verdict="fail"), CASES, device, print)
+    after = launch_cases(kernel, report.with_note("it fails", "fail"), CASES, device, print)
     assert device.calls == 0
     assert after.verdict == "fail"
     assert {status for status, _ in statuses(after).values()} == {"not run"}
@@ -231,11 +238,10 @@ def wrong_model(monkeypatch):
 def test_bits_that_differ_are_a_finding_where_the_premises_hold():
     report, *_ = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
     assert only_root(report).property == "equals_prediction"
-    events = [
-        e for e in launch(kernels.plain, FLIPPED, FakeGpu(flip_each))[2] if e["event"] != "case"
-    ]
+    _, _, events = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
+    first = next(e for e in events if e["event"] == "partial" and e["report"]["findings"])
     names = [e["event"] for e in events]
-    assert names.index("premise") < names.index("finding")
+    assert names.index("premise") < events.index(first)
 
 
 @pytest.mark.lane("full")
@@ -246,7 +252,7 @@ def test_bits_that_differ_are_none_where_a_premise_does_not_hold(wrong_model):
     assert statuses(report)["equals_prediction"][0] == "not run"
     assert "equals_prediction not run: " in report.note
     assert "5 of k at once, onto the sum before it; compiled to 4 mma m16n8k16" in report.note
-    assert not any(e["event"] == "finding" for e in events)
+    assert not any(e["report"]["findings"] for e in events if e["event"] == "partial")
 
 
 def test_other_faults_of_the_same_launch_are_told_all_the_same(wrong_model):
@@ -274,7 +280,7 @@ def test_a_check_that_launches_has_the_premises_of_both():
     assert report.verdict == "pass"
     premises = report.model_check
     assert (premises.target, premises.launches, premises.agreed) == ("sm_90 sm_80", 2, 2)
-    assert check(kernel, device=FakeGpu(), **options).premises is None
+    assert check(kernel, device=FakeGpu(), **options).model_check is None
 
 
 @pytest.mark.lane("full")

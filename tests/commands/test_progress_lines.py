@@ -79,8 +79,8 @@ def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
         listener({"event": "start", "examples": 20})
         for _ in range(10):
             listener({"event": "case", "phase": "draw", "case": "{}"})
-            listener({"event": "judged"})
-        return Report(SCHEMA, request.name, "pass", (), (), 0.0, {}), None
+            listener({"event": "partial"})
+        return Report(SCHEMA, request.name, (), (), 0.0, {}), None
 
     def judge_until_printed(*args):
         result = judge(*args)

@@ -19,7 +19,7 @@ def follow(*options):
 def case(listen, clock, seconds, phase="draw", **more):
     listen({"event": "case", "phase": phase, "case": "{}", **more})
     clock.now += seconds
-    listen({"event": "judged"})
+    listen({"event": "partial"})
 
 
 def test_cases_are_counted_and_the_time_left_follows_from_them():
@@ -39,7 +39,7 @@ def test_cases_are_counted_and_the_time_left_follows_from_them():
     course({"event": "case", "phase": "draw", "case": "{}"})
     clock.now += 20.0  # a case that takes longer: the time left decreases by as much
     assert course.tell() == "matmul: 5 of 100 cases, about 30 s left"
-    course({"event": "judged"})
+    course({"event": "partial"})
     assert course.tell() == "matmul: 6 of 100 cases, about 6 min left"
 
 

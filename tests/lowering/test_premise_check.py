@@ -16,6 +16,7 @@ from gemmproof.engine.check import check
 from gemmproof.lowering.assumption_check import AssumptionCheck
 from gemmproof.lowering.assumptions import join_lines
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import decode, dump, encode, parse
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.simulation import CompileError, Where
@@ -60,7 +61,7 @@ def test_a_check_tells_that_what_it_predicts_is_compiled():
     assert "model check: 1 launch compiled for sm_80, all as predicted" in texts
     progress = [(x["number"], x["of"], x["done"]) for x in events if x["event"] == "premise"]
     assert progress == [(1, 1, False)]
-    assert Report.from_json(report.to_json()) == report
+    assert parse(Report, dump(report), "report") == report
 
 
 def test_an_ordinary_check_compiles_nothing(monkeypatch):
@@ -68,9 +69,9 @@ def test_an_ordinary_check_compiles_nothing(monkeypatch):
     report = check(KERNEL, case=CASE, target="sm_80")
     assert report.verdict == "pass"
     assert report.model_check is None
-    old = json.loads(report.to_json())
+    old = encode(report)
     del old["model_check"]  # as in older versions
-    assert Report.from_dict(old) == report
+    assert decode(Report, old, "report") == report
 
 
 def test_a_contradiction_is_an_error_of_ours_and_no_finding(monkeypatch):

@@ -103,14 +103,16 @@ def test_the_plugin_takes_it(project):
 def test_a_worker_that_dies_while_it_compiles_leaves_what_was_judged():
     worker = WorkerExit("time", "9 cases took 601 s")
     worker.take({"event": "case", "phase": "draw", "index": 8, "case": CASE})
-    report = Report(SCHEMA, "right", "pass", (), (), 1.0, {})
-    worker.take({"event": "promised", "report": encode(report)})
+    report = Report(SCHEMA, "right", (), (), 1.0, {})
+    worker.take({"event": "partial", "report": encode(report), "judged": True})
     worker.take({"event": "premise", "launch": "f BM=16", "number": 2, "of": 3, "done": False})
     worker_report = make_report(worker, "file.py:right")
     assert (worker_report.target, worker_report.verdict) == ("file.py:right", "incomplete")
     assert "model check: f BM=16: got 9 cases took 601 s, expected a binary" in worker_report.note
     # the report was sent again with its assumptions, before the search beyond the contract
-    worker.take({"event": "promised", "report": encode(replace(report, model_check=KEPT))})
+    worker.take(
+        {"event": "partial", "report": encode(replace(report, model_check=KEPT)), "judged": True}
+    )
     assert make_report(worker, "file.py:right").verdict == "pass"
 
 

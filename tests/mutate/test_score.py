@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.report.reports_by_hand import notes
 
 from gemmproof.mutate.record import (
     Baseline,
@@ -32,7 +33,7 @@ RUNS = {"event": "case", "phase": "draw", "index": 0, "case": CASE.to_json()}
 
 def report(verdict="pass", findings=(), proof=None, note=None):
     held = PropertyResult("stays_in_bounds", "claim", "pass", 1, proof=proof)
-    return encode(Report(SCHEMA, "k", verdict, (held,), findings, 0.0, {}, note))
+    return encode(Report(SCHEMA, "k", (held,), findings, 0.0, {}, notes(verdict, note)))
 
 
 def outcome(*events, end="done", how=""):

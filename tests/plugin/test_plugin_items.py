@@ -6,6 +6,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
+from tests.report.reports_by_hand import notes
 from tests.support.pytest_project import HEAD, read_outcomes, run_pytest, write_project
 
 from gemmproof import KernelUnderTest, suite
@@ -71,7 +72,7 @@ def test_a_check_that_was_not_finished_fails_an_item(verdict, others, count):
     statuses = ("pass", others, others)
     results = (PropertyResult(n, "claim", s, 3) for n, s in zip(names, statuses, strict=True))
     note = "not judged: M=1: no end"
-    report = Report(SCHEMA, "k", verdict, tuple(results), (), 0.0, {}, note)
+    report = Report(SCHEMA, "k", tuple(results), (), 0.0, {}, notes(verdict, note))
     failures = []
     for name in names:
         item = GemmItem(KernelUnderTest("k", len), "fp16", name)

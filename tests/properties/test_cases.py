@@ -233,7 +233,6 @@ def test_reports_and_findings_survive_json(data):
     report = Report(
         schema=SCHEMA,
         target="kernels.py:matmul",
-        verdict="fail",
         properties=(PropertyResult("stays_in_bounds", "A claim.", "fail", 3, 0.5),),
         findings=(finding, finding.caused_by("stays_in_bounds")),
         seconds=0.5,

@@ -25,7 +25,7 @@ from gemmproof.properties.finding import UNEXPECTED, find_reasons
 from gemmproof.properties.kernel import ContractError
 from gemmproof.report.ci import make_document
 from gemmproof.report.located_findings import list_placed
-from gemmproof.report.record import Report
+from gemmproof.report.record import SCHEMA, PropertyResult, Report
 from gemmproof.report.text import add_commands, lines
 from gemmproof.worker.protocol import Request, WorkerExit
 from gemmproof.worker.supervisor import Limits
@@ -194,11 +194,11 @@ def test_no_smaller_crash_is_sought_where_one_is_expected(monkeypatch):
     """The other finding is no crash, and stays unchanged."""
     worker = WorkerExit(end="crash", how="a process that died of SIGSEGV")
     other = finding(3, property="within_bound", case=Case(9, 9, 9, "fp16"))
-    claims = [[name, "claim", "simulator"] for name in ("runs_to_completion", "within_bound")]
-    held_to = {"claims": claims, "expected": {"runs_to_completion": WHY}}
+    ends = PropertyResult("runs_to_completion", "claim", "not run", 0, reason=WHY)
+    bound = PropertyResult("within_bound", "claim", "fail", 1)
+    so_far = Report(SCHEMA, "matmul", (ends, bound), (other,), 0.0, {})
     for event in (
-        {"event": "properties", **held_to},
-        {"event": "finding", "finding": encode(other)},
+        {"event": "partial", "report": encode(so_far), "judged": False},
         {"event": "case", "case": CASE.to_json(), "phase": "draw"},
     ):
         worker.take(event)

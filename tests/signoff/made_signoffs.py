@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tests.report.reports_by_hand import notes
+
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
@@ -53,12 +55,14 @@ def identity(text: str = "1", **terms: Any) -> Identity:
     return Identity({"mine:matmul": text, "mine:kernel": "2"}, {}, contract(**terms))
 
 
-def report(name: str = "matmul", **others: Any) -> Report:
-    """Return the report of a kernel that holds."""
+def report(
+    name: str = "matmul", verdict: str = "pass", note: str | None = None, **others: Any
+) -> Report:
+    """Return the report of a kernel that holds, or of that verdict."""
     bits = {"fp16": (Bits('{"M":1}', "aa"), Bits('{"M":2}', "bb"))}
     usual = {
-        "verdict": "pass",
         "properties": PROPERTIES,
+        "notes": notes(verdict, note),
         "findings": (),
         "limits": LIMITS,
         "identity": identity(),

@@ -3,14 +3,14 @@
 A kernel that returns True has a finding.
 """
 
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import encode
 from gemmproof.properties.finding import Finding
-from gemmproof.report.record import SCHEMA, PropertyResult, Report
+from gemmproof.report.record import SCHEMA, PropertyResult, Report, mark_failures
 
-ON = {"backend": "simulator"}
 WRONG = ("stays_in_bounds", "out_of_bounds", "an element behind the end")
 PROPERTIES = (
     SimpleNamespace(name="runs_to_completion", claim="every case ends in a result"),
@@ -23,30 +23,30 @@ def check(
     seconds=0, proof=True, proof_seconds=10.0, first=(), workdir=None,
 ):  # fmt: skip
     """Call the kernel for each case; an option that no engine has is a TypeError, as of `check`."""
-    claims = [(p.name, p.claim, "simulator") for p in PROPERTIES]
-    expected = kernel.contract.reasons
-    listener({"event": "properties", "claims": claims, "expected": expected})
     listener({"event": "start", "examples": max_examples})
-    findings = []
+    findings, count = [], 0
+    listener({"event": "partial", "report": encode(_report(kernel, (), {})), "judged": False})
     fmt = kernel.contract.formats[0]
     for drawn in [*first, *(case or Case(i, 9, 9, fmt) for i in range(max_examples))]:
         listener({"event": "case", "case": drawn.to_json()})
         if kernel.launch(drawn, None) is True:
             findings.append(Finding(*WRONG, case=drawn))
-            listener({"event": "finding", "finding": encode(findings[-1])})
-        listener({"event": "judged", "examples": ["stays_in_bounds"], "ratios": {}, **ON})
-    wrong = {finding.property for finding in findings}
-    held = tuple(
-        PropertyResult(p.name, p.claim, "fail" if p.name in wrong else "pass", max_examples)
-        for p in PROPERTIES
-    )
-    verdict = "fail" if findings else "pass"
-    report = Report(SCHEMA, kernel.name, verdict, held, tuple(findings[:1]), 0.0, {})
+        count += 1
+        report = _report(kernel, findings[:1], {"stays_in_bounds": count})
+        listener({"event": "partial", "report": encode(report), "judged": False})
+    report = _report(kernel, findings[:1], dict.fromkeys((p.name for p in PROPERTIES), count))
     if not launch:
         return report
     from gemmproof.backends.cuda import launch_cases
 
     return launch_cases(kernel, report, [], device, listener)
+
+
+def _report(kernel, findings: Sequence[Finding], examples: Mapping[str, int]) -> Report:
+    counts = ((p, examples.get(p.name, 0)) for p in PROPERTIES)
+    held = (PropertyResult(p.name, p.claim, "pass" if n else "not run", n) for p, n in counts)
+    properties = mark_failures(held, findings, kernel.contract.reasons)
+    return Report(SCHEMA, kernel.name, properties, tuple(findings), 0.0, {})
 
 
 def holding(kernel, **options):

@@ -19,26 +19,27 @@ from gemmproof.engine.findings import dedupe
 from gemmproof.engine.observe import CaseNotRunnable, CaseResult, judge, keep_state, observe
 from gemmproof.engine.proofs import NOTHING
 from gemmproof.engine.sections import (
+    Tally,
     add_premises,
-    describe_claims,
+    begin_report,
     describe_passes,
+    emit_partial,
     find_unexpected,
     judge_compiled,
     make_report,
-    tally,
+    update_report,
 )
 from gemmproof.lowering.assumption_check import AssumptionCheck
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.codec import encode
 from gemmproof.properties.finding import find_reasons
 from gemmproof.properties.judges.determinism import PREDICTED, count_predicted
 from gemmproof.properties.judges.memory_use import ENDS, is_cuda_error
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.observation import SIMULATOR, Observation
+from gemmproof.properties.observation import Observation
 from gemmproof.properties.table import BY_NAME, is_predicted, list_required, list_unseen
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import format_count
-from gemmproof.report.record import PropertyResult, Report
+from gemmproof.report.record import Note, PropertyResult, Report, Verdict, mark_failures
 
 # -- selection of a backend ----------------------------------------------------------------------
 MOST_CASES = 24  # cases launched of each format; compiling them takes most of the time
@@ -75,8 +76,8 @@ def select_cases(cases: Iterable[Case]) -> list[Case]:
 class _Lane:
     """The state of one kernel on one device: what was judged, and what could not be.
 
-    `equal` of `outputs` elements have the predicted bits. `unseen`: the simulator could not see
-    some launch.
+    `begun` is the report of the simulated cases. `equal` of `outputs` elements have the predicted
+    bits. `unseen`: the simulator could not see some launch.
     """
 
     kernel: KernelUnderTest
@@ -84,6 +85,8 @@ class _Lane:
     emit: Emit
     target: str | None
     premises: AssumptionCheck
+    begun: Report
+    tally: Tally = field(default_factory=lambda: Tally(CUDA))
     judged: list[CaseResult] = field(default_factory=list)
     cases: int = 0
     launches: int = 0
@@ -120,7 +123,9 @@ def launch_cases(
         reason += ": what fails when simulated could damage its memory"
         return explain_no_launch(report, f"--device cuda: {reason}")
     target = find_target(device.capability)
-    lane = _Lane(kernel, device, emit, target, premises or AssumptionCheck(emit))
+    required = Tally(CUDA).list_results(list_required(kernel, launched=True))
+    begun = replace(report, properties=(*report.properties, *required))
+    lane = _Lane(kernel, device, emit, target, premises or AssumptionCheck(emit), begun)
     if lane.target is None:
         capability = ".".join(map(str, device.capability or ("none",)))
         lane.lacks.append(f"no model of a device of capability {capability}")
@@ -138,7 +143,7 @@ def launch_cases(
 def _judge_case(lane: _Lane, case: Case, tune: bool) -> None:
     """Launch one case in its own configuration; if `tune`, in the one that the tuner picks too."""
     lane.emit({"event": "case", "phase": "launch", "index": lane.cases, "case": case.to_json()})
-    began, before = time.perf_counter(), len(lane.judged)
+    before = len(lane.judged)
     lane.cases += 1
     prediction = _predict(lane, case, None)
     choices = [] if prediction is None else prediction.choices
@@ -147,9 +152,10 @@ def _judge_case(lane: _Lane, case: Case, tune: bool) -> None:
         tuned = any(choice.among > 1 for choice in backend.ran or choices)
         if tune and not lane.broken and tuned:
             _launch(lane, case, None, None)
-    seconds = time.perf_counter() - began
     for judged in lane.judged[before:]:
-        lane.emit(judged.to_event(lane.cases - 1, seconds))
+        if judged.backend == CUDA:
+            lane.tally.add(judged)
+    emit_partial(lane.emit, update_report(lane.begun, lane.kernel, lane.tally, dedupe(lane.judged)))
 
 
 def _predict(lane: _Lane, case: Case, choices: list[Choice] | None) -> Prediction | None:
@@ -241,53 +247,40 @@ def _comparable(result: Array | None, expected: Array | None) -> Array | None:
 
 
 def _take(lane: _Lane, judged: CaseResult) -> None:
-    known = {f.key for result in lane.judged for f in result.findings}
     lane.judged.append(judged)
-    for finding in judged.findings:
-        if finding.key not in known:
-            lane.emit({"event": "finding", "finding": encode(finding)})
 
 
 def explain_no_launch(report: Report, reason: str) -> Report:
     """Return the report of a run that should launch and did not: it lacks the strongest claim."""
     strongest = BY_NAME[PREDICTED]
     result = PropertyResult(strongest.name, strongest.claim, "not run", 0, None, CUDA)
-    return replace(
-        report,
-        verdict="incomplete" if report.verdict == "pass" else report.verdict,
-        properties=(*report.properties, result),
-        note="; ".join(filter(None, [report.note, reason])),
-    )
+    report = report.with_note(reason, "incomplete")
+    return replace(report, properties=(*report.properties, result))
 
 
 def _report(lane: _Lane, report: Report, drawn: int) -> Report:
     findings = dedupe(lane.judged)
-    launched = [j for j in lane.judged if j.backend == CUDA]
     expected = lane.kernel.contract.reasons
     required = list_required(lane.kernel, launched=True)
-    results = tally(required, launched, findings, CUDA, expected)
-    unexpected, excused_findings = (
-        find_unexpected(findings, lane.kernel),
-        find_reasons(findings, expected),
+    properties = mark_failures(
+        (*report.properties, *lane.tally.list_results(required)), findings, expected
     )
     if lane.lacks:
-        results = tuple(
-            replace(r, status="not run") if (r.name, r.status) == (PREDICTED, "pass") else r
-            for r in results
+        properties = tuple(
+            replace(p, status="not run")
+            if (p.label, p.status) == (f"{PREDICTED} on {CUDA}", "pass")
+            else p
+            for p in properties
         )
-    failed = {f.property for f in unexpected if f.backend == SIMULATOR}
-    excused = {f.property: "expected" for f in excused_findings if f.backend == SIMULATOR}
-    fares = {**excused, **dict.fromkeys(failed, "fail")}
-    simulated = (replace(p, status=fares.get(p.name, p.status)) for p in report.properties)
-    lacking = any(r.status == "not run" for r in results if r.name in (ENDS, PREDICTED))
+    launched = (p for p in properties if p.backend == CUDA and p.name in (ENDS, PREDICTED))
+    verdict: Verdict = "incomplete" if any(p.status == "not run" for p in launched) else "pass"
     return replace(
         report,
-        verdict="fail" if unexpected else "incomplete" if lacking else report.verdict,
-        properties=(*simulated, *results),
-        findings=unexpected,
-        expected=tuple(excused_findings),
+        properties=properties,
+        findings=find_unexpected(findings, lane.kernel),
+        expected=tuple(find_reasons(findings, expected)),
         versions={**report.versions, **lane.device.facts},
-        note="; ".join(_notes(lane, drawn)),
+        notes=tuple(Note(text, verdict) for text in _notes(lane, drawn)),
     )
 
 
@@ -335,7 +328,7 @@ def check_alone(
     has one.
     """
     began, state = time.perf_counter(), keep_state(kernel.launch)
-    tell(describe_claims(kernel, launch))
+    emit_partial(tell, begin_report(kernel, launch))
     report = make_report(kernel, [], [])
     target = simulator.target
     if not launch:

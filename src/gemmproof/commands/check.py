@@ -80,8 +80,7 @@ def merge(reports: dict[str, Report]) -> Report:
     gravest = min(reports.values(), key=lambda report: GRAVEST_FIRST.index(report.verdict))
     return replace(
         first,
-        verdict=gravest.verdict,
-        note=gravest.note,
+        notes=gravest.notes,
         properties=_merge_properties(p for r in reports.values() for p in r.properties),
         findings=_merge_findings(f for r in reports.values() for f in r.findings),
         seconds=round(sum(report.seconds for report in reports.values()), 2),

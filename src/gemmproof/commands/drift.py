@@ -36,8 +36,7 @@ def run(options: argparse.Namespace) -> int:
     report = replace(report, target=options.target, seconds=round(worker.seconds, 2))
     if options.device == "cuda" and worker.events["device"]["gpu"] is None:
         note = "--device cuda: torch finds no CUDA GPU here; the kernel was simulated only"
-        verdict = "incomplete" if report.verdict == "pass" else report.verdict
-        report = replace(report, verdict=verdict, note=note)
+        report = report.with_note(note, "incomplete")
     from gemmproof.drift.plot import draw
     from gemmproof.drift.text import lines  # imports numpy, which bad usage does not need
 

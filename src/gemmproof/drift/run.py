@@ -22,7 +22,7 @@ from gemmproof.reference.accumulator import KEPT, PROBE_K, M, N, ProbeError, inf
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FLOAT_OPERANDS
 from gemmproof.reference.gpus import DEFAULT
-from gemmproof.report.record import SCHEMA, PropertyResult, Report, Verdict, versions
+from gemmproof.report.record import SCHEMA, PropertyResult, Report, versions
 
 if TYPE_CHECKING:
     from gemmproof.properties.kernel import KernelUnderTest
@@ -87,13 +87,11 @@ def drift(
             record, accumulator=accumulator, measures=tuple(measures), slope=slope(measures)
         )
         findings = list(accumulator_drift.judge(record, lengths))
-    verdict: Verdict = "fail" if findings else "pass"
+    status = "fail" if findings else "pass"
     ratio = max((m.ratio for m in record.measures), default=None)
-    result = PropertyResult(accumulator_drift.NAME, accumulator_drift.CLAIM, verdict, count, ratio)
+    result = PropertyResult(accumulator_drift.NAME, accumulator_drift.CLAIM, status, count, ratio)
     seconds = time.monotonic() - began
-    return Report(
-        SCHEMA, name, verdict, (result,), tuple(findings), seconds, versions(), drift=record
-    )
+    return Report(SCHEMA, name, (result,), tuple(findings), seconds, versions(), drift=record)
 
 
 def drift_of(

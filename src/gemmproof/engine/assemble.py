@@ -7,17 +7,18 @@ from dataclasses import replace
 from gemmproof import __version__
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import decode
-from gemmproof.properties.finding import Finding, find_reasons
+from gemmproof.properties.finding import Finding
 from gemmproof.properties.proof import DEATH, NOT_DECIDED
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import (
     SCHEMA,
     Identity,
     Limit,
+    Note,
     ProofResult,
-    PropertyResult,
     Report,
     Verdict,
+    mark_failures,
 )
 from gemmproof.target import display_path
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
@@ -96,56 +97,68 @@ def _describe_undecided(report: Report, reason: dict[str, str]) -> Report:
 
 
 def make_report(worker: WorkerExit, name: str) -> Report:
-    """Return the worker's own report, or one assembled from its events if it wrote none."""
+    """Return the worker's report, or if it ended early its last one so far and how it ended."""
     if "report" in worker.events:
         return replace(decode(Report, worker.events["report"]["report"], "report"), target=name)
-    if "promised" in worker.events:
-        return _report_promised(worker, name)
-    if worker.end in UNKNOWN_ENDS and "error" not in worker.events:
-        return _report_stopped(worker, name, "incomplete", ())
-    if failure := worker.explain_failure(name):
-        return make_error(name, failure)
-    return _report_stopped(worker, name, "fail", (_make_death(worker, name),))
+    failure = worker.explain_failure(name)
+    if "error" in worker.events or "internal" in worker.events:
+        return make_error(name, str(failure))
+    if "partial" not in worker.events:
+        report = Report(SCHEMA, name, (), (), 0.0, {"gemmproof": __version__})
+        return _add_end(report, worker, failure)
+    partial = worker.events["partial"]
+    report = replace(decode(Report, partial["report"], "report"), target=name)
+    if partial["judged"]:
+        return _add_later_end(report, worker)
+    return _add_end(report, worker, failure)
 
 
-def _report_promised(worker: WorkerExit, name: str) -> Report:
-    """Return the report on the contract if the worker died beyond it.
+def _add_end(report: Report, worker: WorkerExit, failure: str | None) -> Report:
+    """Return the report so far of a worker that ended at a case: its death is a finding."""
+    if worker.end not in UNKNOWN_ENDS and failure is not None:
+        return make_error(report.target, failure)
+    report = replace(report, seconds=worker.seconds)
+    if worker.end not in UNKNOWN_ENDS:
+        death = _make_death(worker, report.target)
+        reasons = {p.name: p.reason for p in report.properties if p.reason is not None}
+        findings = (death, *report.findings)
+        report = replace(
+            report,
+            properties=mark_failures(report.properties, (*findings, *report.expected), reasons),
+            findings=report.findings if death.property in reasons else findings,
+            expected=(death, *report.expected) if death.property in reasons else report.expected,
+        )
+    # also a kernel that dies as expected is not judged further
+    text = f"stopped after {format_count(worker.cases, 'case')}: {worker.how}"
+    return report.with_note(text, "incomplete")
 
-    It has the findings up to the death of the worker, and the step at which it died.
-    """
-    report = decode(Report, worker.events["promised"]["report"], "report")
+
+def _add_later_end(report: Report, worker: WorkerExit) -> Report:
+    """Return the report of a worker that ended beyond the contract: no finding, but a limit."""
     if report.model_check is None and "premise" in worker.events:
-        return _report_unfounded(report, worker, name)
-    limits = [decode(Limit, data, "limit") for data in worker.limits]
+        launch = worker.events["premise"]["launch"]
+        how = worker.how or worker.explain_failure(report.target)
+        text = f"model check: {launch}: got {how}, expected a binary; no other launch was compiled"
+        return report.with_note(text, "incomplete")
     case = worker.events["case"]
-    if "limit" in case and case["limit"][0] not in {limit.name for limit in limits}:
-        how = f"{worker.where or name}: got {worker.how}, expected a result"
+    if "limit" in case and case["limit"][0] not in {limit.name for limit in report.limits}:
+        how = f"{worker.where or report.target}: got {worker.how}, expected a result"
         status = "not tried" if worker.end in (*UNKNOWN_ENDS, "done") else "limit"
         step, option = case["limit"]
-        limits.append(Limit(step, option, status, how, Case.from_json(case["case"])))
-    notes = (report.note, "what lies further beyond the contract was not tried")
-    note = "; ".join(filter(None, notes))
-    return replace(report, target=name, limits=tuple(limits), note=note)
+        limit = Limit(step, option, status, how, Case.from_json(case["case"]))
+        report = replace(report, limits=(*report.limits, limit))
+    return report.with_note("what lies further beyond the contract was not tried")
 
 
-def _report_unfounded(report: Report, worker: WorkerExit, name: str) -> Report:
-    """Return the report of a run that died while it compiled a predicted launch."""
-    launch = worker.events["premise"]["launch"]
-    how = worker.how or worker.explain_failure(name)
-    reason = f"model check: {launch}: got {how}, expected a binary; no other launch was compiled"
-    verdict = "incomplete" if report.verdict == "pass" else report.verdict
-    note = "; ".join(filter(None, (report.note, reason)))
-    return replace(report, target=name, verdict=verdict, note=note)
-
-
-def make_error(name: str, note: str) -> Report:
+def make_error(name: str, text: str) -> Report:
     """Return a report that holds only the reason why nothing could be judged."""
-    return Report(SCHEMA, name, "error", (), (), 0.0, {"gemmproof": __version__}, note)
+    return make_unjudged(name, text, "error")
 
 
-def make_unjudged(name: str, reason: str) -> Report:
-    """Return the report on a kernel that was not judged, for a reason outside the kernel."""
-    return Report(SCHEMA, name, "incomplete", (), (), 0.0, {"gemmproof": __version__}, reason)
+def make_unjudged(name: str, text: str, verdict: Verdict = "incomplete") -> Report:
+    """Return the report on a kernel that was not judged, by default for a reason outside it."""
+    notes = (Note(text, verdict),)
+    return Report(SCHEMA, name, (), (), 0.0, {"gemmproof": __version__}, notes)
 
 
 def _make_death(worker: WorkerExit, name: str) -> Finding:
@@ -162,38 +175,4 @@ def _make_death(worker: WorkerExit, name: str) -> Finding:
         got=got,
         expected=expected,
         backend="cuda" if launched else "simulator",
-    )
-
-
-def _report_stopped(
-    worker: WorkerExit, name: str, verdict: Verdict, deaths: tuple[Finding, ...]
-) -> Report:
-    """Return the report on an interrupted run: findings so far, and properties not judged."""
-    findings = (*deaths, *(decode(Finding, data, "finding") for data in worker.findings))
-    properties = []
-    held_to = worker.events.get("properties", {"claims": []})
-    expected = held_to.get("expected", {})
-    reasons = find_reasons(findings, expected)
-    failed = {(f.property, f.backend) for f in findings if f not in reasons}
-    excused = {(f.property, f.backend): reason for f, reason in reasons.items()}
-    for property_name, claim, backend in held_to["claims"]:
-        key = (property_name, backend)
-        count = worker.examples[key]
-        status = "expected" if key in excused else "pass" if count else "not run"
-        status = "fail" if key in failed else status
-        ratio, reason = worker.ratios.get(key), {**excused, key: expected.get(property_name)}
-        result = PropertyResult(property_name, claim, status, count, ratio, backend)
-        properties.append(replace(result, reason=reason[key] or excused.get(key)))
-    return Report(
-        SCHEMA,
-        name,
-        # a kernel that dies as expected is not judged further
-        "fail" if failed else "incomplete" if reasons else verdict,
-        tuple(properties),
-        tuple(f for f in findings if f not in reasons),
-        worker.seconds,
-        {"gemmproof": __version__},
-        f"stopped after {format_count(worker.cases, 'case')}: {worker.how}",
-        names=held_to.get("names", {}),
-        expected=tuple(reasons),
     )

@@ -38,22 +38,24 @@ from gemmproof.engine.observe import (
 )
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, Prover, attempt, conclude
 from gemmproof.engine.sections import (
+    Tally,
     add_premises,
-    describe_claims,
+    begin_report,
     describe_passes,
+    emit_partial,
     find_unexpected,
     judge_compiled,
     make_report,
     open_premises,
+    update_report,
 )
 from gemmproof.properties.cases.beyond import Extension
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.shrink import shrink
-from gemmproof.properties.codec import encode
-from gemmproof.properties.finding import Finding
+from gemmproof.properties.finding import Finding, Key
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
-from gemmproof.properties.observation import Observation
+from gemmproof.properties.observation import SIMULATOR, Observation
 from gemmproof.properties.proof import SECONDS as PROOF_SECONDS
 from gemmproof.reference.work import counted_seconds
 from gemmproof.report.record import Limit, Report
@@ -120,17 +122,21 @@ class _CheckState:
     """One check in progress: the kernel, its backend, the listener, and all cases judged so far.
 
     `before` are the cases judged before any was drawn, `kept` the observations of wrong values that
-    are still to be explained.
+    are still to be explained. `begun` is the report before any case; `findings` are the first of
+    each fault, and with `tally` they make the report so far.
     """
 
     kernel: KernelUnderTest
     backend: Simulator
     listener: Listener
+    begun: Report
     state: State
     judged: dict[Case, CaseResult] = field(default_factory=dict)
     before: dict[Case, CaseResult] = field(default_factory=dict)
     kept: dict[Case, Observation] = field(default_factory=dict)
     attempt: ProofAttempt = NOTHING
+    findings: dict[Key, Finding] = field(default_factory=dict)
+    tally: Tally = field(default_factory=lambda: Tally(SIMULATOR))
 
 
 def check(
@@ -180,8 +186,10 @@ def check(
 
     if kernel.device_only:
         return alone()
-    ctx = _CheckState(kernel, backend, tell, keep_state(kernel.launch))
-    tell(describe_claims(kernel, launch))
+    ctx = _CheckState(
+        kernel, backend, tell, begin_report(kernel, launch), keep_state(kernel.launch)
+    )
+    emit_partial(tell, ctx.begun)
     began = time.perf_counter()
     try:
         decides = proof and _run is None and _prove is None
@@ -201,7 +209,7 @@ def check(
         report = describe_passes(report, kernel, () if case else ctx.judged, max_examples)
         report = add_premises(report, premises, target, ctx.judged.values())
         if limits and report.verdict in ("pass", "fail") and case is None:
-            tell({"event": "promised", "report": encode(report)})
+            emit_partial(tell, report, judged=True)
             more = _find_needed if report.findings or report.expected else _find_limits
             report = replace(report, limits=more(ctx, report, decides))
     finally:
@@ -282,10 +290,8 @@ def _explore(ctx: _CheckState, dtype: str, max_examples: int, rng: random.Random
 def _judge(ctx: _CheckState, case: Case, phase: str) -> CaseResult:
     if case in ctx.judged:
         return ctx.judged[case]
-    known = {f.key for result in (ctx.before | ctx.judged).values() for f in result.findings}
     index = len(ctx.judged)
     ctx.listener({"event": "case", "phase": phase, "index": index, "case": case.to_json()})
-    began = time.perf_counter()
     observation = _observe(ctx, case)
     if phase == "replay" and observation.calls and (printed := observation.calls[0].run.prints):
         ctx.listener({"event": "printed", "lines": printed})
@@ -293,11 +299,11 @@ def _judge(ctx: _CheckState, case: Case, phase: str) -> CaseResult:
     ctx.judged[case] = judged
     if any(f.property in DIAGNOSED and f.cause is None for f in judged.findings):
         keep(ctx.kept, observation)
-    seconds = time.perf_counter() - began
-    ctx.listener(judged.to_event(index, seconds))
+    ctx.tally.add(judged)
     for finding in judged.findings:
-        if finding.key not in known:
-            ctx.listener({"event": "finding", "finding": encode(finding)})
+        ctx.findings.setdefault(finding.key, finding)
+    report = update_report(ctx.begun, ctx.kernel, ctx.tally, list(ctx.findings.values()))
+    emit_partial(ctx.listener, report)
     return judged
 
 
@@ -312,8 +318,9 @@ def _find_limits(ctx: _CheckState, report: Report, decides: bool) -> tuple[Limit
 
     stops = []
     for stop in find_limits(ctx.kernel, next(tiles, Survey().tiles[0][0]), try_beyond):
-        ctx.listener({"event": "limit", "limit": encode(stop.limit)})
         stops.append(stop)
+        limits = tuple(stop.limit for stop in stops)
+        emit_partial(ctx.listener, replace(report, limits=limits), judged=True)
     if not decides:
         return tuple(stop.limit for stop in stops)
     # all limits were reported before: the death of a solver loses none of them
@@ -327,7 +334,9 @@ def _find_needed(ctx: _CheckState, report: Report, decides: bool) -> tuple[Limit
     tiles = {tile for judged in ctx.judged.values() for tile in judged.tiles}
 
     def judge_one(case: Case) -> CaseResult:
-        return _judge(ctx, case, "limit")
+        judged = _judge(ctx, case, "limit")
+        emit_partial(ctx.listener, report, judged=True)
+        return judged
 
     target, findings = ctx.backend.target, (*report.findings, *report.expected)
     return find_needed(ctx.kernel, target, findings, sorted(tiles), judge_one)

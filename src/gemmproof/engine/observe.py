@@ -223,11 +223,6 @@ class CaseResult:
             got = f"got {self.case.config}, expected one of the {most}: 0..{most - 1}"
             raise ContractError(f"case config: {got}")
 
-    def to_event(self, index: int, seconds: float) -> dict[str, Any]:
-        """Return the event for a listener."""
-        facts = {"examples": sorted(self.applied), "ratios": self.ratios, "backend": self.backend}
-        return {"event": "judged", "index": index, "seconds": seconds, **facts}
-
 
 def judge(observation: Observation) -> CaseResult:
     """Return every finding of one observation, root causes first, consequences marked as such."""

@@ -23,7 +23,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, Proof, Proofs
 from gemmproof.reference.provenance import format_error
-from gemmproof.report.record import ProofResult, Report
+from gemmproof.report.record import Note, ProofResult, Report
 
 Prover = Callable[[KernelUnderTest, str | None, float], Proofs]
 
@@ -163,8 +163,7 @@ def conclude(report: Report, attempt: ProofAttempt, judged: Mapping[Case, CaseRe
     if not mistakes:
         return report
     text = f"gemmproof is wrong about itself: {'; '.join(mistakes)}; please report it"
-    note = "; ".join(filter(None, [text, report.note]))
-    return replace(report, verdict="fail" if report.findings else "error", note=note)
+    return replace(report, notes=(Note(text, "error"), *report.notes))
 
 
 def _list_unvisited(attempt: ProofAttempt, judged: Mapping[Case, CaseResult]) -> list[str]:

@@ -18,7 +18,7 @@ from gemmproof.properties.finding import UNEXPECTED
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.files import lock_file, write_whole
-from gemmproof.report.record import Report
+from gemmproof.report.record import Note, Report
 from gemmproof.terminal import say
 from gemmproof.worker.protocol import Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import Limits
@@ -164,8 +164,8 @@ def list_failing(report: Report) -> list[Case]:
 
 def note_kept(report: Report, worker: WorkerExit) -> Report:
     """Return the report with the number of saved cases tried first."""
-    notes = filter(None, [format_saved(worker), report.note])
-    return replace(report, note="; ".join(notes) or None)
+    text = format_saved(worker)
+    return replace(report, notes=(Note(text), *report.notes)) if text else report
 
 
 def format_saved(worker: WorkerExit) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from gemmproof.engine.observe import CaseResult
@@ -27,14 +28,17 @@ from gemmproof.report.record import (
     UNKNOWN,
     Bits,
     Coverage,
+    Note,
     PropertyResult,
     Report,
-    Verdict,
     join_residues,
+    mark_failures,
     versions,
 )
 from gemmproof.settings import EXAMPLES
 from gemmproof.spelling import require_one
+
+Reasons = Mapping[str, str]  # why a property is expected to fail, by its name
 
 
 # -- compiled code -------------------------------------------------------------------------------
@@ -138,7 +142,7 @@ def add_premises(
     if premises.every and report.verdict != "error":
         for result in judged:
             premises.note(target, result.launches)
-        premises.tell({"event": "promised", "report": encode(report)})
+        emit_partial(premises.tell, report, judged=True)
         premises.check_noted()
     checked = premises.conclude()
     if checked is None:
@@ -147,52 +151,77 @@ def add_premises(
     if checked.is_kept or report.verdict == "error":
         return report
     note = report.note or ""  # a launch whose bits differ has added its line already
-    lines = (line for line in (*checked.contradicted[:1], *checked.failed[:1]) if line not in note)
-    verdict = "incomplete" if report.verdict == "pass" else report.verdict
-    return replace(report, verdict=verdict, note="; ".join(filter(None, (note, *lines))))
+    for line in (*checked.contradicted[:1], *checked.failed[:1]):
+        report = report.with_note(line, "incomplete") if line not in note else report
+    return report
 
 
 # -- tally ---------------------------------------------------------------------------------------
-def tally(
-    properties: Iterable[Property],
-    judged: Sequence[CaseResult],
-    findings: Sequence[Finding],
-    backend: str,
-    expected: Mapping[str, str] | None = None,
-) -> tuple[PropertyResult, ...]:
-    """Return each property's result over one backend's cases, with the reason if `expected`."""
-    reasons = find_reasons(findings, expected or {})
-    failed = {f.property for f in findings if f.backend == backend and f not in reasons}
-    excused = {f.property: reason for f, reason in reasons.items() if f.backend == backend}
-    all_reasons = {**excused, **(expected or {})}
-    results = []
-    for each in properties:
-        bore = [j for j in judged if each.name in j.applied]
-        ratio = max((j.ratios[each.name] for j in bore if each.name in j.ratios), default=None)
-        status = "pass" if bore else "not run"
-        status = "fail" if each.name in failed else "expected" if each.name in excused else status
-        result = PropertyResult(each.name, each.claim, status, len(bore), ratio, backend)
-        results.append(replace(result, reason=all_reasons.get(each.name)))
-    return tuple(results)
+@dataclass(slots=True)
+class Tally:
+    """The cases of one backend that each property judged, and their largest ratios, by its name."""
+
+    backend: str
+    examples: Counter[str] = field(default_factory=Counter)
+    ratios: dict[str, float] = field(default_factory=dict)
+
+    def add(self, judged: CaseResult) -> None:
+        """Count one case."""
+        self.examples.update(judged.applied)
+        for name, ratio in judged.ratios.items():
+            self.ratios[name] = max(ratio, self.ratios.get(name, ratio))
+
+    def list_results(self, properties: Iterable[Property]) -> Iterator[PropertyResult]:
+        """Yield each property's result, as if nothing had failed."""
+        for each in properties:
+            count, ratio = self.examples[each.name], self.ratios.get(each.name)
+            status = "pass" if count else "not run"
+            yield PropertyResult(each.name, each.claim, status, count, ratio, self.backend)
 
 
-def describe_claims(kernel: KernelUnderTest, launched: bool) -> dict[str, Any]:
-    """Return the event with the properties a kernel must satisfy, and its names for a and b.
+def tally(backend: str, judged: Iterable[CaseResult]) -> Tally:
+    """Return the count of one backend's cases."""
+    count = Tally(backend)
+    for result in judged:
+        count.add(result)
+    return count
+
+
+def begin_report(kernel: KernelUnderTest, launched: bool) -> Report:
+    """Return the report before any case: each property that the kernel must have is not run.
 
     Raises ContractError if the contract expects an unknown property to fail.
     """
     require_properties(kernel)
-    names, expected = parameters_of(kernel.launch), kernel.contract.reasons
-    claims = list_claims(kernel, launched)
-    return {"event": "properties", "claims": claims, "names": names, "expected": expected}
+    backends = (SIMULATOR, *["cuda"] * launched)
+    results = chain.from_iterable(
+        Tally(backend).list_results(list_required(kernel, backend != SIMULATOR))
+        for backend in backends
+    )
+    properties = mark_failures(results, (), kernel.contract.reasons)
+    names = parameters_of(kernel.launch)
+    return Report(SCHEMA, kernel.name, properties, (), 0.0, versions(), names=names)
 
 
-def list_claims(kernel: KernelUnderTest, launched: bool) -> list[list[str]]:
-    """Return the name, claim and backend of each property that a kernel must satisfy."""
-    claims = [[p.name, p.claim, SIMULATOR] for p in list_required(kernel)]
-    if launched:
-        claims += [[p.name, p.claim, "cuda"] for p in list_required(kernel, launched=True)]
-    return claims
+def emit_partial(tell: Tell, report: Report, judged: bool = False) -> None:
+    """Emit the report so far; `judged`: on the whole contract, only what lies beyond is left."""
+    tell({"event": "partial", "report": encode(report), "judged": judged})
+
+
+def update_report(
+    begun: Report, kernel: KernelUnderTest, count: Tally, findings: Sequence[Finding]
+) -> Report:
+    """Return the begun report with the cases so far of one backend, and all findings so far."""
+    reasons = kernel.contract.reasons
+    required = list_required(kernel, count.backend != SIMULATOR)
+    counted = {result.name: result for result in count.list_results(required)}
+    results = (counted[p.name] if p.backend == count.backend else p for p in begun.properties)
+    return replace(
+        begun,
+        properties=mark_failures(results, findings, reasons),
+        findings=find_unexpected(findings, kernel),
+        expected=tuple(find_reasons(findings, reasons)),
+    )
 
 
 def make_report(
@@ -200,18 +229,16 @@ def make_report(
 ) -> Report:
     """Return the report of the simulated cases."""
     expected = kernel.contract.reasons
-    results = tally(list_required(kernel), drawn, findings, SIMULATOR, expected)
-    unexpected = find_unexpected(findings, kernel)
-    verdict, note = _find_unknown(drawn, results)
+    counted = tally(SIMULATOR, drawn).list_results(list_required(kernel))
+    results = mark_failures(counted, findings, expected)
     return Report(
         schema=SCHEMA,
         target=kernel.name,
-        verdict="fail" if unexpected else verdict,
         properties=results,
-        findings=unexpected,
+        findings=find_unexpected(findings, kernel),
         seconds=0.0,
         versions=versions(),
-        note=note,
+        notes=tuple(_note_unknown(drawn, results)),
         names=parameters_of(kernel.launch),
         expected=tuple(find_reasons(findings, expected)),
         coverage=cover(kernel.contract, drawn),
@@ -258,24 +285,20 @@ def describe_passes(
             findings.append(Finding(result.name, UNEXPECTED, message, case, **more))
             result = replace(result, status="fail")
         properties.append(result)
-    verdict = "fail" if findings else report.verdict
-    reported = tuple(findings)
-    return replace(report, verdict=verdict, findings=reported, properties=tuple(properties))
+    return replace(report, findings=tuple(findings), properties=tuple(properties))
 
 
-def _find_unknown(
-    drawn: list[CaseResult], results: Iterable[PropertyResult]
-) -> tuple[Verdict, str | None]:
-    """Return the verdict if there are no findings, and a note on unknown cases, or None."""
+def _note_unknown(drawn: list[CaseResult], results: Iterable[PropertyResult]) -> Iterator[Note]:
+    """Yield a note on the cases of which nothing is known, if there are any."""
     unknown = [(j.case, j.raised) for j in drawn if j.raised is not None and not j.applied]
     for case, raised in unknown:
         if raised.kind == "internal":
-            return "error", f"gemmproof itself failed at {case}: {raised.text}"
+            yield Note(f"gemmproof itself failed at {case}: {raised.text}", "error")
+            return
         if raised.kind != "exhausted":
-            ran = [r.name for r in results if r.examples]
-            return "error", f"{raised.text}; judged before: {', '.join(ran) or 'no property'}"
-    if not unknown:
-        return "pass", None
-    (case, raised), *more = unknown
-    others = f", nor {format_count(len(more), 'case')} more" if more else ""
-    return "incomplete", f"not judged: {case}{others}: {raised.text}"
+            ran = ", ".join(r.name for r in results if r.examples) or "no property"
+            yield Note(f"{raised.text}; judged before: {ran}", "error")
+            return
+    for (case, raised), *more in [unknown] if unknown else []:
+        others = f", nor {format_count(len(more), 'case')} more" if more else ""
+        yield Note(f"not judged: {case}{others}: {raised.text}", "incomplete")

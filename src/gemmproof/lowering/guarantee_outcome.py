@@ -119,23 +119,16 @@ def conclude(
         properties.append(_tell(name, outcome, own_findings, bool(reasons), expected))
     expected_findings = find_reasons(findings, expected)
     unexpected = [f for f in findings if f not in expected_findings]
-    verdict = report.verdict
-    if unexpected:
-        verdict = "fail"
-    elif verdict == "pass" and lines:
-        verdict = "incomplete"
-    notes = [report.note] if report.note else []
     if lines:
         first, *more = lines
         others = f" and {len(more)} more" if more else ""
-        notes.append(f"not judged wholly: {', '.join(undecided)}: {first}{others}")
+        text = f"not judged wholly: {', '.join(undecided)}: {first}{others}"
+        report = report.with_note(text, "incomplete")
     report = replace(
         report,
-        verdict=verdict,
         properties=tuple(properties),
         findings=(*report.findings, *unexpected),
         expected=(*report.expected, *expected_findings),
-        note="; ".join(notes) or None,
     )
     return _describe_passes(report, outcome, expected) if is_whole else report
 
@@ -187,8 +180,7 @@ def _describe_passes(report: Report, outcome: Outcome, expected: Mapping[str, st
             findings.append(Finding(result.name, UNEXPECTED, message, case, **more))  # type: ignore[arg-type]
             result = replace(result, status="fail")
         properties.append(result)
-    verdict = "fail" if findings else report.verdict
-    return replace(report, verdict=verdict, findings=tuple(findings), properties=tuple(properties))
+    return replace(report, findings=tuple(findings), properties=tuple(properties))
 
 
 # -- compilation ---------------------------------------------------------------------------------

@@ -208,8 +208,7 @@ class Search:
     def judge(self, case: Case) -> CaseResult:
         """Judge a case, once."""
         if case not in self.judged:
-            judged = self.judged[case] = judge(self.look(case))
-            self.tell(judged.to_event(len(self.judged), 0.0))
+            self.judged[case] = judge(self.look(case))
         return self.judged[case]
 
     def find(self, examples: int, attempt: ProofAttempt = NOTHING) -> Finding | None:

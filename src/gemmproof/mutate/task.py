@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, attempt, conclude
-from gemmproof.engine.sections import list_claims, make_report
+from gemmproof.engine.sections import begin_report, emit_partial, make_report
 from gemmproof.mutate.generate import Reach, watch_calls, watch_launches, watch_translation
 from gemmproof.mutate.search import ENOUGH, FEW, Search, optimise, run_no_grids, watch_programs
 from gemmproof.mutate.source import replace_source
@@ -15,7 +15,6 @@ from gemmproof.properties.codec import encode
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges.exact_values import EXACT
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.observation import parameters_of
 from gemmproof.properties.proof import PROVED, Proof
 from gemmproof.reference.simulator import run
 from gemmproof.report.record import ProofResult, Report
@@ -101,8 +100,7 @@ def _find(request: Request, find_kernel: Find) -> KernelUnderTest:
 
 
 def _announce(kernel: KernelUnderTest, request: Request, emit: Listener) -> None:
-    names = parameters_of(kernel.launch)
-    emit({"event": "properties", "claims": list_claims(kernel, False), "names": names})
+    emit_partial(emit, begin_report(kernel, launched=False))
     count = request.max_examples * len(kernel.contract.formats)
     # each drawn case is observed a second time, for its accesses
     emit({"event": "start", "examples": 2 * count})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.finding import Finding
+from gemmproof.properties.finding import Finding, find_reasons
 from gemmproof.reference.provenance import format_count
 
 if TYPE_CHECKING:
@@ -240,6 +240,28 @@ class PropertyResult:
         return held and self.proof is not None and self.proof.status == "refuted"
 
 
+def mark_failures(
+    results: Iterable[PropertyResult], findings: Sequence[Finding], expected: Mapping[str, str]
+) -> tuple[PropertyResult, ...]:
+    """Return the results with the status of those that a finding shows to fail, on its backend.
+
+    `expected` has the reason of each property that is expected to fail; its own findings and those
+    that follow from them are expected.
+    """
+    reasons = find_reasons(findings, expected)
+    status = {(f.property, f.backend): "expected" for f in findings if f in reasons}
+    status |= {(f.property, f.backend): "fail" for f in findings if f not in reasons}
+    excused = {(f.property, f.backend): reason for f, reason in reasons.items()}
+    return tuple(
+        replace(
+            result,
+            status=status.get((result.name, result.backend), result.status),
+            reason=expected.get(result.name, excused.get((result.name, result.backend))),
+        )
+        for result in results
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """The behaviour of a kernel one step beyond its contract; `option` adds that to the contract.
@@ -258,28 +280,35 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """A line on what a report covers, and the verdict that it leads to if nothing is graver."""
+
+    text: str
+    verdict: Verdict = "pass"
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The outcome of one check; findings come root causes first, each with its smallest case.
 
-    `target` is the kernel's name (a command puts TARGET there as it was typed). `note` is, in one
-    line, why there was an error, what could not run or what was launched where, None otherwise.
-    `versions` are those of the packages involved. `drift` is the result of `gemmproof drift`,
-    `limits` those beyond the contract, if tried: they are no findings. `names` are the wrapper's
-    names for a and b, if known: findings and cases use a and b, messages its names. `unvisited` are
-    the paths of wrapper and kernel that no case visited, as text. `expected` are findings that the
-    contract expects: they change no verdict. `identity` is that of the kernel, if a worker loaded
-    it, `coverage` the tiles and bits that the cases reached, `model_check` the comparison of
-    predicted launches with compiled ones, if requested.
+    `target` is the kernel's name (a command puts TARGET there as it was typed). `notes` say why
+    there was an error, what could not run or what was launched where: findings and notes alone make
+    the verdict. `versions` are those of the packages involved. `drift` is the result of
+    `gemmproof drift`, `limits` those beyond the contract, if tried: they are no findings. `names`
+    are the wrapper's names for a and b, if known: findings and cases use a and b, messages its
+    names. `unvisited` are the paths of wrapper and kernel that no case visited, as text. `expected`
+    are findings that the contract expects: they change no verdict. `identity` is that of the
+    kernel, if a worker loaded it, `coverage` the tiles and bits that the cases reached,
+    `model_check` the comparison of predicted launches with compiled ones, if requested.
     """
 
     schema: Literal[3]
     target: str
-    verdict: Verdict
     properties: tuple[PropertyResult, ...]
     findings: tuple[Finding, ...]
     seconds: float
     versions: dict[str, str]
-    note: str | None = None
+    notes: tuple[Note, ...] = ()
     drift: Drift | None = field(
         default=None, metadata={"late": "gemmproof.properties.judges.accumulator_drift"}
     )
@@ -290,6 +319,22 @@ class Report:
     identity: Identity | None = field(default=None, metadata={"renamed": "facts"})
     coverage: Coverage | None = None
     model_check: ModelCheck | None = field(default=None, metadata={"renamed": "premises"})
+    derived: ClassVar[tuple[str, ...]] = ("verdict", "note")
+
+    @property
+    def verdict(self) -> Verdict:
+        """The gravest of "fail", if there are findings, and the verdicts of the notes."""
+        verdicts = {note.verdict for note in self.notes} | ({"fail"} if self.findings else set())
+        return next((v for v in GRAVEST_FIRST if v in verdicts), "pass")
+
+    @property
+    def note(self) -> str | None:
+        """All notes in one line, or None if there are none."""
+        return "; ".join(note.text for note in self.notes) or None
+
+    def with_note(self, text: str, verdict: Verdict = "pass") -> Report:
+        """Return the report with another note."""
+        return replace(self, notes=(*self.notes, Note(text, verdict)))
 
 
 def versions() -> dict[str, str]:

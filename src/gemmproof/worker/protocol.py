@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import signal
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -110,16 +109,14 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "ready": "",  # gemmproof's imports are done, the target's are next
         "kernels": "names formats alone",  # of a conftest, or the one loaded; device_only ones
         "source": "facts",  # the kernel's identity and its guarantees, before any case
-        # (name, claim, backend) of each; the names of a and b; reasons for expected failures
-        "properties": "claims names expected",
+        # the report so far; judged: on the whole contract, so that only what lies beyond is left
+        "partial": "report judged",
         "proof": "properties seconds done",  # a proof begins or is done; what it may decide
         "kept": "tried dropped",  # the number of saved cases tried; those to be dropped
         "start": "examples",  # the number of requested cases
         # a case is about to run; the limit it tries; the share of the work that is done; or the
         # index-th launch of `of` is about to be compiled, and `case` identifies it
         "case": "case phase index limit share of",
-        "judged": "index seconds examples ratios backend",  # the properties applied to a case
-        "finding": "finding",  # the first occurrence of a fault
         "printed": "lines",  # what the kernel printed
         "launched": "",  # a heartbeat between launches
         "compared": "launches equal outputs",  # of one case: calls, and elements as predicted
@@ -128,8 +125,6 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "device": "gpu",  # the GPU that launches, None for the simulator
         # a predicted launch is about to be compiled, or was
         "premise": "launch number of done",
-        "promised": "report",  # the answer, before anything beyond the contract is tried
-        "limit": "limit",  # the result of one step beyond the contract
         "report": "report",  # the answer
         "unmeasured": "why",  # a registered kernel whose drift cannot be measured
         "timed": "row",  # the result of one measurement
@@ -199,9 +194,8 @@ class WorkerExit:
     """The exit of a worker: how it ended, its last event of each name, and its output.
 
     `end` is an entry of the table in gemmproof/worker/__init__.py. `how` is its text; `where` is
-    the line of the target that ran, and `file` its path, if known. `examples` counts the cases
-    that each property judged, by its name and backend. `undecided` gives, for the properties of a
-    proof that killed an earlier worker and was then skipped, the reason.
+    the line of the target that ran, and `file` its path, if known. `undecided` gives, for the
+    properties of a proof that killed an earlier worker and was then skipped, the reason.
     """
 
     end: str = "done"
@@ -209,10 +203,6 @@ class WorkerExit:
     where: str | None = None
     file: str | None = None
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    limits: list[dict[str, Any]] = field(default_factory=list)
-    examples: Counter[tuple[str, str]] = field(default_factory=Counter)
-    ratios: dict[tuple[str, str], float] = field(default_factory=dict)
     cases: int = 0
     output: str = ""
     output_bytes: int = 0
@@ -221,20 +211,8 @@ class WorkerExit:
 
     def take(self, event: dict[str, Any]) -> None:
         """Record one event."""
-        name = event["event"]
-        self.events[name] = event
-        if name == "case":
-            self.cases += 1
-        elif name == "judged":
-            backend = event["backend"]
-            self.examples.update((judged, backend) for judged in event["examples"])
-            for judged, ratio in event["ratios"].items():
-                key = (judged, backend)
-                self.ratios[key] = max(ratio, self.ratios.get(key, ratio))
-        elif name == "finding":
-            self.findings.append(event["finding"])
-        elif name == "limit":
-            self.limits.append(event["limit"])
+        self.events[event["event"]] = event
+        self.cases += event["event"] == "case"
 
     @property
     def is_proving(self) -> bool:

@@ -76,7 +76,7 @@ def judge(wrapper, limits=None, **terms):
     """Return the report on the claims alone, each compiled in a worker."""
     contract = Contract(M=64, N=64, K=64, **terms)
     promised = {"names": list_promised(contract), "expected": {}}
-    held = Report(SCHEMA, wrapper, "pass", (), (), 0.0, {})
+    held = Report(SCHEMA, wrapper, (), (), 0.0, {})
     target = asdict(parse(f"{KERNELS}:{wrapper}"))
     request = Request(ask="check", name=wrapper, target=target, contract=contract.to_dict())
     return add_claims(held, promised, request, limits or Limits(), lambda event: None)[0]

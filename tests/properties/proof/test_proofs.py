@@ -51,7 +51,7 @@ def test_what_is_proved_is_told_beside_the_cases_of_its_property():
     assert result_of(report).proof == ProofResult("proved", EVERYWHERE.scope)
     assert result_of(report).examples == 100
     assert {p.name for p in report.properties if p.proof} == {BOUNDS}
-    assert [e["event"] for e in events[:4]] == ["properties", "proof", "proof", "start"]
+    assert [e["event"] for e in events[:4]] == ["partial", "proof", "proof", "start"]
     assert [e["done"] for e in events[1:3]] == [False, True]
     assert set(PROVABLE) <= set(table.BY_NAME)
 
@@ -280,7 +280,7 @@ def test_a_property_with_other_fields_is_refused(change, message):
 
 # -- the proof in the printed report ---------------------------------------------------------------
 def report_of(*results, **changes):
-    return Report(SCHEMA, "f.py:matmul", "pass", results, (), 1.0, {}, **changes)
+    return Report(SCHEMA, "f.py:matmul", results, (), 1.0, {}, **changes)
 
 
 def held(name, *proof, **changes):
