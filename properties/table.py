@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gemmproof.properties.contract import PROMISED, list_promised
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.help.pages import CLAIMS
+from gemmproof.properties.help import read_claim
 from gemmproof.properties.judges import (
     determinism,
     exact_values,
@@ -76,7 +76,6 @@ class Property:
     """
 
     name: str
-    claim: str
     judge: Callable[[Observation], Iterator[Finding]] | None
     applies: Callable[[Observation], bool] = _is_traced
     ratio: Callable[[Observation], float | None] | None = None
@@ -87,6 +86,11 @@ class Property:
     simulated: bool = True
     launched: bool = False
     sampled: bool = False
+
+    @property
+    def claim(self) -> str:
+        """Return the sentence on it that its page opens with."""
+        return read_claim(self.name)
 
 
 # properties whose violation gives a wrong address, or a lane that is not the compiled kernel's
@@ -106,14 +110,12 @@ VALUES = (
 PROPERTIES: tuple[Property, ...] = (
     Property(
         memory_use.COMPILES,
-        CLAIMS[memory_use.COMPILES],
         memory_use.judge_compiles,
         applies=_is_known,
         sampled=True,
     ),
     Property(
         memory_use.ENDS,
-        CLAIMS[memory_use.ENDS],
         memory_use.judge_ends,
         applies=memory_use.ends_applies,
         launched=True,
@@ -121,50 +123,42 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         memory_use.BOUNDS,
-        CLAIMS[memory_use.BOUNDS],
         judge_faults(memory_use.BOUNDS),
         follows=(memory_use.FIT,),
         sampled=True,
     ),
     Property(
         memory_use.FIT,
-        CLAIMS[memory_use.FIT],
         judge_faults(memory_use.FIT),
         sampled=True,
     ),
     Property(
         memory_use.HINTS,
-        CLAIMS[memory_use.HINTS],
         judge_faults(memory_use.HINTS),
     ),
     Property(
         memory_use.RACES,
-        CLAIMS[memory_use.RACES],
         judge_faults(memory_use.RACES),
         follows=(memory_use.BOUNDS,),
     ),
     Property(
         memory_use.ONCE,
-        CLAIMS[memory_use.ONCE],
         judge_faults(memory_use.ONCE),
         follows=ADDRESSES,
     ),
     Property(
         memory_use.LANES,
-        CLAIMS[memory_use.LANES],
         judge_faults(memory_use.LANES),
         follows=(memory_use.FIT,),
     ),
     Property(
         memory_use.INPUTS,
-        CLAIMS[memory_use.INPUTS],
         memory_use.judge_inputs,
         applies=_is_known,
         launched=True,
     ),
     Property(
         memory_use.NAME,
-        CLAIMS[memory_use.NAME],
         memory_use.judge,
         applies=memory_use.applies,
         follows=(*ADDRESSES, memory_use.ONCE, memory_use.RACES, memory_use.LANES),
@@ -172,7 +166,6 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         exact_values.EXACT,
-        CLAIMS[exact_values.EXACT],
         exact_values.judge_exact,
         by_result=True,
         applies=exact_values.exact_applies,
@@ -181,7 +174,6 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         exact_values.BOUND,
-        CLAIMS[exact_values.BOUND],
         exact_values.judge_bound,
         by_result=True,
         applies=exact_values.bound_applies,
@@ -192,7 +184,6 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         determinism.SAME,
-        CLAIMS[determinism.SAME],
         determinism.judge_same,
         by_result=True,
         applies=determinism.same_applies,
@@ -202,7 +193,6 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         exact_values.NAME,
-        CLAIMS[exact_values.NAME],
         exact_values.judge,
         applies=exact_values.applies,
         sound=True,
@@ -211,7 +201,6 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         determinism.PREDICTED,
-        CLAIMS[determinism.PREDICTED],
         determinism.judge_prediction,
         by_result=True,
         applies=determinism.prediction_applies,
@@ -228,7 +217,6 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         metamorphic.NAME,
-        CLAIMS[metamorphic.NAME],
         metamorphic.judge,
         applies=metamorphic.applies,
         sound=True,
@@ -236,7 +224,6 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         determinism.ORDER,
-        CLAIMS[determinism.ORDER],
         determinism.judge_order,
         by_result=True,
         applies=determinism.order_applies,
@@ -244,14 +231,13 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property(
         determinism.ROWS,
-        CLAIMS[determinism.ROWS],
         determinism.judge_rows,
         by_result=True,
         applies=determinism.rows_apply,
         sound=True,
         promised=lambda kernel, launched: kernel.contract.batch_invariant,
     ),
-    *(Property(name, CLAIMS[name], judge=None, simulated=False) for name in PROMISED),
+    *(Property(name, judge=None, simulated=False) for name in PROMISED),
 )
 BY_NAME = {p.name: p for p in PROPERTIES}
 

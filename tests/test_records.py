@@ -18,8 +18,6 @@ NAMES = (
     set(gpus.GPUS),
 )
 ADMITTED = {
-    "properties/help/fault_pages.py": "what people are told about rounding",
-    "properties/help/property_pages.py": "what people are told about sums",
     "reference/formats.py": "the records",
     "reference/gpus.py": "the records, and the formats that each unit takes",
     "reference/ptx/float_instructions.py": "what the PTX ISA admits in cvt",

@@ -11,7 +11,6 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import elements
 from gemmproof.properties.contract import MAX_SIDE, ROLES
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.help.pages import CLAIMS
 from gemmproof.reference.accumulator import KEPT, SEEN, Accumulator, M, N, format_keeping
 from gemmproof.reference.arithmetic import Array, format_of, widen
 from gemmproof.reference.bounds import bound_accumulation, bound_rounding
@@ -116,7 +115,6 @@ def slope(measures: list[Measure], data: str = "positive") -> float | None:
 
 # -- declared accumulator ------------------------------------------------------------------------
 NAME = "accumulator_as_declared"
-CLAIM = CLAIMS[NAME]
 
 # Number of kept bits -> the format that sums are rounded to; fp8 units have fp32's range.
 _HELD = {bits: FORMATS[name].stored.name for name, bits in KEPT.items()}

@@ -172,12 +172,12 @@ def test_a_word_of_a_report_is_explained(capsys, tmp_path):
     assert main(["explain", "stays_in_bounds"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("stays_in_bounds: every unmasked lane addresses an element")
-    assert "\n  wrong  a = tl.load(a_ptrs, mask=offs_m < M, other=0.0)\n" in out
+    assert "\n  - a = tl.load(a_ptrs, mask=offs_m < M, other=0.0)\n" in out
     assert err == ""
     path = tmp_path / "page.json"
     assert main(["explain", "race", "--json", str(path)]) == 0
     assert capsys.readouterr().out.startswith("race, a fault: two programs store to one element")
-    assert json.loads(path.read_text())["properties"] == ["no_races"]
+    assert json.loads(path.read_text())["breaks"] == ["no_races"]
 
 
 # -- a line that explain suggests, pasted into a copy of the kernel, makes `check` pass ------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,20 +17,21 @@ from gemmproof.cli import parser
 from gemmproof.commands.check import contract_of
 from gemmproof.drift.run import drift_of
 from gemmproof.engine.check import check
+from gemmproof.explain.text import WIDTH, is_example, page_lines
 from gemmproof.properties.contract import Contract
-from gemmproof.properties.help import Example
-from gemmproof.properties.help.pages import CLAIMS, FAULT_PAGES, PAGES, find_pages
-from gemmproof.properties.judges.accumulator_drift import CLAIM, NAME
+from gemmproof.properties.help import CAUSES, Page, find_pages, read_faults, read_properties
+from gemmproof.properties.judges.accumulator_drift import NAME
 from gemmproof.properties.judges.memory_use import PROPERTY_OF
 from gemmproof.properties.judges.metamorphic import RELATIONS
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.table import BY_NAME
 from gemmproof.reference.simulation import KINDS
 from gemmproof.report.record import Report
-from gemmproof.report.text import WIDTH, page_lines
 from gemmproof.target import load, parse
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "properties"
+PAGES, FAULT_PAGES = read_properties(), read_faults()
 EVERY = {**PAGES, **FAULT_PAGES}
 SCREEN = 40
 # calls whose argument at this index is the name of a fault
@@ -58,14 +60,35 @@ def words_of(path: Path) -> set[str]:
     return {w for w in values if isinstance(w, str) and re.fullmatch("[a-z]+(_[a-z]+)*", w)}
 
 
-def test_every_property_has_a_page_and_its_claim_stands_there():
+def test_every_property_has_a_page_with_each_section():
     assert set(PAGES) == {*BY_NAME, NAME}
-    assert {name: p.claim for name, p in BY_NAME.items()} | {NAME: CLAIM} == dict(CLAIMS)
+    assert BY_NAME["no_races"].claim.startswith("no program reads or overwrites what another")
+    for page in PAGES.values():
+        titles = ["An example" if is_example(title) else title for title in page.sections]
+        assert titles == [
+            "How it is judged",
+            "What a finding looks like",
+            CAUSES,
+            "An example",
+            "What changes it",
+            "More",
+        ]
+        assert all([page.claim, *page.sections.values()]), page.name
+
+
+def test_a_heading_or_a_row_is_a_page_once():
+    """Two of one name would be one page, and a name with a capital or a space none."""
+    texts = [path.read_text() for path in DOCS.glob("*.md")]
+    rows = [name for text in texts for name in re.findall(r"^\| `(\w+)`", text, re.M)]
+    assert rows == list(FAULT_PAGES)
+    headings = [name for text in texts for name in re.findall(r"^##+ (.*_.*|[a-z]+)$", text, re.M)]
+    own = [name for name, page in FAULT_PAGES.items() if any(map(is_example, page.sections))]
+    assert sorted(headings) == sorted([*PAGES, *own])
 
 
 def test_every_kind_that_an_observer_sees_has_a_page_on_the_property_that_it_breaks():
-    assert {name: FAULT_PAGES[name].says for name in KINDS} == KINDS
-    assert {name: FAULT_PAGES[name].properties for name in KINDS} == {
+    assert {name: FAULT_PAGES[name].claim for name in KINDS} == KINDS
+    assert {name: FAULT_PAGES[name].breaks for name in KINDS} == {
         name: (holder,) for name, holder in PROPERTY_OF.items()
     }
 
@@ -83,7 +106,7 @@ def test_every_fault_that_findings_name_has_a_page():
 
 def test_no_page_is_about_what_nothing_reports():
     folders = [ROOT / name for name in ("properties", "reference", "src")]
-    paths = [p for d in folders for p in d.rglob("*.py") if p.parent.name != "help"]
+    paths = [p for d in folders for p in d.rglob("*.py")]
     text = "\n".join(path.read_text() for path in paths)
     composed = {f"not_{name}" for name in RELATIONS} | {
         "gap_changed",
@@ -106,12 +129,13 @@ def test_what_pages_point_to_is_there():
     check = parser()._subparsers._group_actions[0].choices["check"]
     options = {*check._option_string_actions, "--memory-limit"}
     for page in PAGES.values():
-        assert [doc for doc in page.docs if not (ROOT / doc).is_file()] == []
-        text = " ".join([page.judged, *page.options, *(fix for _, fix in page.causes)])
+        links = [link for item in page.sections["More"] for link in re.findall(r"\((.+?)\)", item)]
+        assert [link for link in links if not (DOCS / link).is_file()] == [] != links
+        text = " ".join(item for items in page.sections.values() for item in items)
         assert set(re.findall(r"--[a-z]+(?:-[a-z]+)*", text)) <= options
     for page in FAULT_PAGES.values():
-        assert set(page.properties) <= set(PAGES)
-        assert page.causes
+        assert set(page.breaks) <= set(PAGES)
+        assert page.sections[CAUSES]
 
 
 def test_a_word_means_its_own_page_or_those_that_have_it_as_a_part():
@@ -125,63 +149,108 @@ def test_a_word_means_its_own_page_or_those_that_have_it_as_a_part():
     assert names("ound") == names("nonsense") == names("") == []
 
 
-def test_pages_cost_nothing_to_import():
-    code = "import sys; import gemmproof.properties.help.pages; print(*sys.modules)"
+def test_pages_are_read_without_heavy_imports():
+    code = "import sys; from gemmproof.properties.help import *; find_pages('race');"
+    code += " print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert not {"torch", "triton", "numpy", "rich", "jinja2"} & set(loaded)
 
 
 # -- the wrong lines of the pages are found, and their fixes pass ----------------------------------
 DRIFT = "accumulator_as_declared"
-OF_FAULTS = {name: page for name, page in FAULT_PAGES.items() if page.example is not None}
-WITH_EXAMPLES = {**PAGES, **OF_FAULTS}
-JUDGED = [
-    name for name, page in WITH_EXAMPLES.items() if not page.example.unjudged and name != DRIFT
-]
+UNJUDGED = ("equals_prediction", "mirror_equals_source")  # they take a GPU, and a mirror
+WITH_EXAMPLES = {name: p for name, p in EVERY.items() if any(map(is_example, p.sections))}
+JUDGED = [name for name in WITH_EXAMPLES if name not in (DRIFT, *UNJUDGED)]
 RIGHT = Path(__file__).parents[2] / "docs" / "examples" / "right.py"
+# c in fp32, of two shares of K that are added up in memory
+SHARES = (
+    (
+        "c = torch.empty((M, N), device=a.device, dtype=a.dtype)",
+        "c = torch.zeros((M, N), device=a.device, dtype=torch.float32)",
+    ),
+    ("triton.cdiv(N, 64))", "triton.cdiv(N, 64), 2)"),
+    ("range(0, K, BLOCK_K)", "range(tl.program_id(2) * BLOCK_K, K, tl.num_programs(2) * BLOCK_K)"),
+    (
+        "tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=(offs_m < M) & (offs_n < N))",
+        "tl.atomic_add(c_ptrs, acc, mask=(offs_m < M) & (offs_n < N))",
+    ),
+)
+# what a page says of its example, such as "where c is fp32": edits of docs/examples/right.py
+GIVEN = {
+    "symmetries": (("device=a.device, dtype=a.dtype", "device=a.device, dtype=torch.float32"),),
+    "no_races": SHARES,
+    "row_bits_at_any_m": (*SHARES, ("kernel[grid](", "kernel[(*grid[:2], 2)](")),
+    "same_bits_on_dirty_outputs": (
+        ("import torch\n", "import torch\n\ncalls = [0]\n"),
+        ("device=a.device, dtype=a.dtype", "device=a.device, dtype=torch.float32"),
+    ),
+    "call_order": (("import torch\n", "import torch\n\nkept = {}\n"),),
+    "undefined_used": (
+        (
+            "acc = tl.dot(a, b, acc)",
+            "if tl.sum(tl.sum((a == a).to(tl.int32), axis=1), axis=0) >= 0:\n"
+            "            acc = tl.dot(a, b, acc)",
+        ),
+    ),
+    "bad_descriptor": (
+        (
+            "M, K = a.shape",
+            "triton.set_allocator(lambda size, *_: torch.empty(size, device=a.device))\n"
+            "    M, K = a.shape",
+        ),
+    ),
+}
 
 
-def write_example(folder: Path, name: str, example: Example, wrong: bool) -> str:
-    """Write a kernel with the right line, or the wrong one; return its target for `check`."""
+def read_example(page: Page) -> tuple[str, str, list[str]]:
+    """Return the wrong lines, the right ones, and the options of the check that shows it."""
+    ((title, items),) = ((t, items) for t, items in page.sections.items() if is_example(t))
+    wrong, right = ("\n".join(x[2:] for x in items if x[0] == sign) for sign in "-+")
+    match = re.search("found with `(.+)`", title)
+    return wrong, right, shlex.split(match[1]) if match else []
+
+
+def write_example(folder: Path, page: Page, is_wrong: bool) -> str:
+    """Write a kernel with the right lines, or the wrong ones; return its target for `check`."""
     text = RIGHT.read_text()
-    for old, new in example.given:
-        assert text.count(old) == 1, f"{name}: {old!r} stands {text.count(old)} times"
+    for old, new in GIVEN.get(page.name, ()):
+        assert text.count(old) == 1, f"{page.name}: {old!r} stands {text.count(old)} times"
         text = text.replace(old, new)
-    assert text.count(example.right) == 1, f"{name}: {example.right!r} is not there once"
-    path = folder / f"{name}_{'wrong' if wrong else 'right'}.py"
-    path.write_text(text.replace(example.right, example.wrong) if wrong else text)
+    wrong, right, _ = read_example(page)
+    first = right.splitlines()[0]
+    (line,) = (line for line in text.splitlines() if first in line)
+    indent = " " * (len(line) - len(line.lstrip()))
+    wrong, right = (text.replace("\n", f"\n{indent}") for text in (wrong, right))
+    assert text.count(right) == 1, f"{page.name}: {right!r} is not there once"
+    path = folder / f"{page.name}_{'wrong' if is_wrong else 'right'}.py"
+    path.write_text(text.replace(right, wrong) if is_wrong else text)
     return f"{path}:matmul"
 
 
-def judge_example(target: str, example: Example, max_examples: int = 60) -> Report:
+def judge_example(target: str, page: Page, max_examples: int = 60) -> Report:
     """Return the report of `check` under the example's options, without a proof."""
-    options = parser().parse_args(["check", target, "--no-proof", *example.options])
+    *_, argv = read_example(page)
+    options = parser().parse_args(["check", target, "--no-proof", *argv])
     kernel = KernelUnderTest("matmul", load(parse(target)), contract_of(options, parse(target)))
     return check(kernel, max_examples=max_examples, target=options.gpu)
 
 
-def test_only_what_needs_a_gpu_or_a_mirror_is_not_judged():
-    unjudged = {name for name, page in WITH_EXAMPLES.items() if page.example.unjudged}
-    assert unjudged == {"equals_prediction", "mirror_equals_source"}
-
-
 @pytest.mark.parametrize("name", first_of_each(JUDGED))
 def test_a_wrong_line_is_found_and_its_repair_passes(name, tmp_path):
-    example = WITH_EXAMPLES[name].example
-    wrong = judge_example(write_example(tmp_path, name, example, wrong=True), example)
+    page = WITH_EXAMPLES[name]
+    wrong = judge_example(write_example(tmp_path, page, is_wrong=True), page)
     (first, *_) = (finding for finding in wrong.findings if finding.cause is None)
     assert name in (first.property, first.fault), first.message
-    right = judge_example(write_example(tmp_path, name, example, wrong=False), example, 12)
+    right = judge_example(write_example(tmp_path, page, is_wrong=False), page, 12)
     assert (right.verdict, right.findings) == ("pass", ())
 
 
 @pytest.mark.lane("full")
 def test_a_narrow_accumulator_is_found_by_drift(tmp_path):
-    example = PAGES[DRIFT].example
     verdicts = {}
-    for wrong in (True, False):
-        launch = load(parse(write_example(tmp_path, DRIFT, example, wrong)))
+    for is_wrong in (True, False):
+        launch = load(parse(write_example(tmp_path, PAGES[DRIFT], is_wrong)))
         kernel = KernelUnderTest("matmul", launch, Contract())
         report = drift_of(kernel, "fp16", target=None, sizes=(512,))
-        verdicts[wrong] = report.verdict, {finding.property for finding in report.findings}
+        verdicts[is_wrong] = report.verdict, {finding.property for finding in report.findings}
     assert verdicts == {True: ("fail", {DRIFT}), False: ("pass", set())}

@@ -59,9 +59,9 @@ def _list_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 def _write_function(shell: str) -> str:
     """Return the shell function that completes a file, or the name of a property or a fault."""
-    from gemmproof.properties.help.pages import FAULT_PAGES, PAGES
+    from gemmproof.properties.help import read_faults, read_properties
 
-    names = " ".join([*PAGES, *FAULT_PAGES])
+    names = " ".join([*read_properties(), *read_faults()])
     bash = f'compgen -f -- "$1"\n  compgen -W "{names}" -- "$1"'
     zsh = f"_alternative 'files:file:_files' 'words:word:({names})'"
     body = {"bash": bash, "zsh": zsh}.get(shell)

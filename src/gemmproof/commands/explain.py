@@ -76,8 +76,8 @@ def is_word(text: str) -> bool:
 
 
 def _explain_word(options: argparse.Namespace) -> int:
-    from gemmproof.properties.help.pages import FAULT_PAGES, PAGES, find_pages
-    from gemmproof.report.text import page_lines
+    from gemmproof.explain.text import page_lines
+    from gemmproof.properties.help import find_pages, read_faults, read_properties
 
     for name in ("svg", "case", "line", "config"):
         if getattr(options, name) is not None:
@@ -87,8 +87,8 @@ def _explain_word(options: argparse.Namespace) -> int:
         return refuse(options, problem)
     pages = find_pages(options.target)
     if len(pages) != 1:
-        names = [page.name for page in pages] or list(PAGES)
-        close = suggest(options.target, [*PAGES, *FAULT_PAGES]) if not pages else ""
+        names = [page.name for page in pages] or list(read_properties())
+        close = suggest(options.target, [*read_properties(), *read_faults()]) if not pages else ""
         expected = f"one of: {' '.join(names)}" + ("" if pages else ", a fault or a TARGET")
         return refuse(options, f"property: got {options.target!r}, expected {expected}{close}")
     (page,) = pages

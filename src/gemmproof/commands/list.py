@@ -78,12 +78,12 @@ def _require_file(name: str, label: str = "file") -> Path:
 def _list_all(options: argparse.Namespace) -> dict[str, Any]:
     """Return everything as plain data. Raises ValueError if conftest.py cannot be loaded."""
     from gemmproof.bench.problems import SUITES
-    from gemmproof.properties.help.pages import CLAIMS
+    from gemmproof.properties.help import read_properties
     from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
     from gemmproof.reference.gpus import GPUS
 
     return {
-        "properties": [{"name": name, "claim": claim} for name, claim in CLAIMS.items()],
+        "properties": [{"name": p.name, "claim": p.claim} for p in read_properties().values()],
         "conftest": options.conftest,
         "kernels": _list_kernels(options),
         "targets": [

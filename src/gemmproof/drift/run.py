@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties.cases.data import as_array, as_tensor
+from gemmproof.properties.help import read_claim
 from gemmproof.properties.judges import accumulator_drift
 from gemmproof.properties.judges.accumulator_drift import (
+    NAME,
     Deviation,
     Drift,
     declared_model,
@@ -89,7 +91,7 @@ def drift(
         findings = list(accumulator_drift.judge(record, lengths))
     status = "fail" if findings else "pass"
     ratio = max((m.ratio for m in record.measures), default=None)
-    result = PropertyResult(accumulator_drift.NAME, accumulator_drift.CLAIM, status, count, ratio)
+    result = PropertyResult(NAME, read_claim(NAME), status, count, ratio)
     seconds = time.monotonic() - began
     return Report(SCHEMA, name, (result,), tuple(findings), seconds, versions(), drift=record)
 

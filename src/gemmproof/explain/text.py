@@ -1,9 +1,10 @@
-"""An address map as text: each access with its index, mask, needs, and what is missing."""
+"""An address map as text, each access with its index, mask and needs; and pages of help."""
 
 from __future__ import annotations
 
 import os
 import re
+import textwrap
 from collections.abc import Iterable
 
 from gemmproof.properties.address_map import (
@@ -14,6 +15,7 @@ from gemmproof.properties.address_map import (
     AddressMap,
     KernelMap,
 )
+from gemmproof.properties.help import EXAMPLE, Page, read_properties
 from gemmproof.report.text import STYLES, Line, clean
 
 WIDTH = 96
@@ -135,3 +137,41 @@ def _fix(access: AccessMap, scope: str) -> Iterable[Line]:
     if fix.besides:
         note = "which no lane needs: it may test the wrong index or size"
         yield from _wrap("      the mask also tests ", f"{fix.besides}, {note}")
+
+
+# -- pages of help -------------------------------------------------------------------------------
+def page_lines(page: Page) -> list[Line]:
+    """Return the output of `explain` of a property, or of a fault and of what it breaks."""
+    head, sections = f"{page.name}: {page.claim}", page.sections
+    if broken := [read_properties()[name] for name in page.breaks]:
+        head = f"{page.name}, a fault: {page.claim}"
+        shown = next(p for p in (page, broken[0]) if any(map(is_example, p.sections)))
+        sections = {
+            "What it breaks": tuple(f"{p.name}: {p.claim}" for p in broken),
+            **page.sections,
+            **{title: items for title, items in shown.sections.items() if is_example(title)},
+            "More": tuple(f"gemmproof explain {p.name}" for p in broken),
+        }
+    out = _fill(head, "", "bold")
+    for title, items in sections.items():
+        out += [("", ""), *_fill(title, "", "bold")]
+        for item in items:
+            style = {"-": "red", "+": "green"}.get(item[0], "") if is_example(title) else ""
+            out += _fill(re.sub(r"\[[^]]*\]\(\.\./([^)]*)\)", r"docs/\1", item), "  ", style)
+    return out
+
+
+def is_example(title: str) -> bool:
+    """Return whether a section of a page has a wrong line of a kernel, and its fix."""
+    return title.startswith(EXAMPLE)
+
+
+def _fill(text: str, indent: str, style: str = "") -> list[Line]:
+    wrapped = textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_on_hyphens=False,
+    )
+    return [(line, style) for line in wrapped]

@@ -13,7 +13,7 @@ from gemmproof.lowering.guarantees import LaunchAssessment, LaunchPlan, plan_lau
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import COMPILER, TENSOR_CORES, list_promised
 from gemmproof.properties.finding import UNEXPECTED, Finding, Key, find_reasons
-from gemmproof.properties.help.pages import CLAIMS
+from gemmproof.properties.help import read_claim
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import PropertyResult, Report
@@ -146,7 +146,7 @@ def _tell(
     status = "not run" if is_open or not count else "pass"
     if findings:
         status = "fail" if reason is None else "expected"
-    return PropertyResult(name, CLAIMS[name], status, count, None, COMPILER, reason=reason)
+    return PropertyResult(name, read_claim(name), status, count, None, COMPILER, reason=reason)
 
 
 def _gather(findings: list[tuple[int, Finding]], plan: LaunchPlan) -> list[Finding]:

@@ -12,7 +12,7 @@ from gemmproof.bench.record import SOURCE, BenchReport, TimedRow
 from gemmproof.mutate.record import EQUIVALENT, KILLED, SURVIVED, UNSEEN, MutationReport, Score
 from gemmproof.properties.codec import decode
 from gemmproof.properties.finding import list_by_cause
-from gemmproof.properties.help.pages import CLAIMS
+from gemmproof.properties.help import read_claim
 from gemmproof.reference.gpus import DEFAULT, UNMODELLED
 from gemmproof.report.files import read_record
 from gemmproof.report.record import GRAVEST_FIRST, Identity, PropertyResult, Report, Verdict
@@ -241,7 +241,7 @@ def _join(report: Report, drifts: Sequence[Report], missed: Sequence[DriftClass]
     ratio = max((result.ratio for result in results if result.ratio is not None), default=None)
     status = "fail" if findings else "pass" if results else "not run"
     # one for each format, as a sign-off counts cases
-    added = PropertyResult(ACCUMULATOR, CLAIMS[ACCUMULATOR], status, len(results), ratio)
+    added = PropertyResult(ACCUMULATOR, read_claim(ACCUMULATOR), status, len(results), ratio)
     for drift in missed:
         text = f"its drift in {drift.format} was not measured: {drift.why}"
         report = report.with_note(text, "incomplete")
