@@ -95,6 +95,9 @@ def test_what_holds_after_all_has_no_command_and_its_contract_is_in_words():
     assert "all cases: got 5 that held" in text
     assert "say " not in text  # the command
     assert "no_races: issue 12; symmetries: <b>" in text
+    spilled = signed(report(facts=identity(spills=0)))
+    terms = dict(pages.format_contract(spilled.kernels[0]))
+    assert (terms["spills"], "fits" in terms) == ("0", False)
     assert "say " in Reader(page(signed(report(verdict="fail", findings=(FINDING,))))).text
 
 
@@ -169,12 +172,13 @@ def test_the_grid_has_a_place_for_every_residue():
     assert make_panels(None) == ()
 
 
-def test_the_template_is_in_the_package():
+def test_the_templates_are_in_the_package():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]["gemmproof"]
     package = ROOT / "src" / "gemmproof"
     shipped = {path for pattern in patterns for path in package.glob(pattern)}
-    assert package / "signoff" / "templates" / pages.TEMPLATE in shipped
+    templates = {package / "signoff" / "templates" / name for name in (pages.HTML, pages.MARKDOWN)}
+    assert templates <= shipped
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The pages of a sign-off: text, Markdown, HTML, a grid of cases."""
+"""The pages of a sign-off: its text, and the Markdown and HTML of the templates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,11 @@ from gemmproof.report.record import (
     RESIDUES,
     UNKNOWN,
     Coverage,
-    PropertyResult,
     Regression,
     Report,
     split_residues,
 )
-from gemmproof.report.text import STYLES, Line, Reproduce, clean
+from gemmproof.report.text import STYLES, Line, Reproduce, clean, proof_text
 from gemmproof.signoff.record import (
     GRAVEST,
     INCOMPLETE,
@@ -41,7 +40,7 @@ from gemmproof.signoff.record import (
     list_accepting,
     weigh,
 )
-from gemmproof.signoff.rules import group_by_module
+from gemmproof.signoff.rules import format_value, group_by_module
 from gemmproof.signoff.verdict import sign
 
 # -- text ----------------------------------------------------------------------------------------
@@ -228,15 +227,6 @@ def format_mutation(kernel: KernelRecord) -> str:
     return text + sampled
 
 
-def format_proof(result: PropertyResult) -> str:
-    """Format what was decided for every size, "" if that was not tried."""
-    if result.proof is None:
-        return ""
-    if result.is_proved:
-        return f"proved for {result.proof.scope}" if result.proof.scope else "proved"
-    return f"{result.proof.status}: {result.proof.why}".removesuffix(": ")
-
-
 def format_contract(kernel: KernelRecord) -> list[tuple[str, str]]:
     """List the fields of the contract that are not the usual ones, and the operands."""
     facts = kernel.report.identity
@@ -244,12 +234,9 @@ def format_contract(kernel: KernelRecord) -> list[tuple[str, str]]:
         return []
     fields = []
     for name, value in facts.contract.items():
-        if value in (None, False, {}) or (name, value) in _USUAL:
+        if value is None or value is False or value in ({}, [], ()) or (name, value) in _USUAL:
             continue
-        text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        if isinstance(value, dict):
-            text = "; ".join(f"{key}: {x}" for key, x in value.items())
-        fields.append((name, text))
+        fields.append((name, format_value(value)))
     return [*fields, *facts.operands.items()]
 
 
@@ -336,44 +323,9 @@ def _has(counts: dict[tuple[str, ...], int], axis: int, residue: str) -> bool:
     return residue in seen if residue == UNKNOWN else seen != {UNKNOWN}
 
 
-# -- HTML ----------------------------------------------------------------------------------------
-TEMPLATE = "page.html.j2"
-
-
-def format_html(signed: Signoff, reproduce: dict[str, Reproduce]) -> str:
-    """Return the page; `reproduce` is looked up by a kernel's name."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).with_name("templates")),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_show,
-    )
-    return environment.get_template(TEMPLATE).render(
-        signed=signed,
-        page=sys.modules[__name__],
-        list_by_cause=list_by_cause,
-        UNEXPECTED=UNEXPECTED,
-        group_by_module=group_by_module,
-        reproduce=lambda kernel, case: reproduce[kernel.report.target](case),
-    )
-
-
-def _show(value: Any) -> Any:
-    """Return a value for a page: text without characters that move others (markup is ours)."""
-    return clean(value) if type(value) is str else value
-
-
-# -- Markdown ------------------------------------------------------------------------------------
-HEADS = (
-    "kernel", "verdict", "source", "cases", "M, N, K beside the tile", "proved", "worst error",
-    "on a GPU", "drift", "speed", "mutants",
-)  # fmt: skip
-REASONS_SHOWN = 30  # reasons and changes: a comment has a limit, --json has all
+# -- templates -----------------------------------------------------------------------------------
+HTML, MARKDOWN = "page.html.j2", "page.md.j2"
+REASONS_SHOWN = 30  # reasons and changes in Markdown: a comment has a limit, --json has all
 LONGEST = 400  # characters of each
 # what Markdown, HTML in it, or a forge interprets: marks, references and mentions,
 # emoji, and links that need no marks
@@ -381,9 +333,30 @@ _ACTIVE = re.compile(r"[\\`*\[\]<>&#|~@$!%^{}]|\b_\B|\B_\b|:(?=//|[\w+-]+:)|(?<=
 _LEADING = re.compile(r"^[-+=\d]")  # what would begin a list within an item
 
 
+def format_html(signed: Signoff, reproduce: dict[str, Reproduce]) -> str:
+    """Return the page; `reproduce` is looked up by a kernel's name."""
+    return _render(
+        HTML,
+        clean,
+        signed=signed,
+        list_by_cause=list_by_cause,
+        UNEXPECTED=UNEXPECTED,
+        group_by_module=group_by_module,
+        proof_text=proof_text,
+        reproduce=lambda kernel, case: reproduce[kernel.report.target](case),
+    )
+
+
 def format_markdown(signed: Signoff) -> str:
     """Return the comment."""
-    return "\n".join(_list_lines(signed)) + "\n"
+    from markupsafe import Markup
+
+    return _render(
+        MARKDOWN,
+        lambda text: Markup(escape(text)),
+        signed=signed,
+        item=lambda text: Markup(_LEADING.sub(_label_character, escape(text))),
+    )
 
 
 def escape(text: str) -> str:
@@ -395,63 +368,20 @@ def _label_character(match: re.Match[str]) -> str:
     return f"&#{ord(match[0])};"
 
 
-def _list_lines(signed: Signoff) -> Iterator[str]:
-    yield f"## gemmproof sign-off: {signed.verdict}"
-    yield ""
-    count = format_count(len(signed.kernels), "kernel")
-    yield f"{count}: {escape(format_inputs(signed.inputs))}."
-    yield escape(format_versions(signed.versions)) or "Versions are not known."
-    yield from _list_reasons(format_head(signed), signed.reasons)
-    if signed.baseline is not None:
-        yield from _list_reasons(BESIDES, signed.notes, format_unchanged(signed))
-    yield ""
-    yield f"| {' | '.join(HEADS)} |"
-    yield f"|{' --- |' * len(HEADS)}"
-    for kernel in signed.kernels:
-        yield f"| {' | '.join(_list_cells(kernel, signed.judge(kernel)))} |"
-    for kernel in signed.kernels:
-        if (premises := kernel.report.model_check) is not None:
-            yield ""
-            yield escape(f"{kernel.report.target}: {premises.say()}")
-    yield ""
-    classes = ", ".join(RESIDUES)
-    yield f"Beside the tile: cases whose size mod its BLOCK is {classes}. Worst error: over bound."
-    yield ""
-    yield f"`{signed.hash}`"
+def _render(template: str, show: Callable[[str], str], **values: Any) -> str:
+    """Fill in a template; `show` makes text harmless, markup is ours."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-
-def _list_reasons(head: str, reasons: Iterable[Reason], none: str = "") -> Iterator[str]:
-    known = list(reasons)
-    if known or none:
-        yield ""
-        yield f"**{head}**"
-        yield ""
-    if not known and none:
-        yield none
-    for reason in known[:REASONS_SHOWN]:
-        text = format_reason(reason)
-        text = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
-        weight = format_weight(reason)
-        item = _LEADING.sub(_label_character, escape(text))
-        yield f"- {f'**{weight}**: ' * bool(weight)}{item}"
-    if len(known) > REASONS_SHOWN:
-        yield f"- and {len(known) - REASONS_SHOWN} more: the JSON has all"
-
-
-def _list_cells(kernel: KernelRecord, verdict: str) -> list[str]:
-    verdict = verdict if verdict == SIGNED else f"**{verdict}**"
-    cells = [
-        format_cases(kernel),
-        format_residues(kernel),
-        format_proofs(kernel),
-        format_worst(kernel),
-        format_gpu(kernel),
-        format_drift(kernel),
-        format_benchmark(kernel),
-        format_mutation(kernel),
-    ]
-    source = f"`{kernel.source[:SHORT]}`" if kernel.source else "not known"
-    return [escape(kernel.report.target), verdict, source, *map(escape, cells)]
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=lambda value: show(value) if type(value) is str else value,
+    )
+    return environment.get_template(template).render(page=sys.modules[__name__], **values)
 
 
 # -- writers -------------------------------------------------------------------------------------

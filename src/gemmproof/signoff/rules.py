@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import AXES, WITHOUT, Contract, Sizes
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.provenance import format_count
-from gemmproof.report.record import Identity, Limit, PropertyResult
+from gemmproof.report.record import Identity, PropertyResult
 from gemmproof.signoff.record import (
     ACCUMULATOR,
     INCOMPLETE,
@@ -19,91 +18,41 @@ from gemmproof.signoff.record import (
     REFUSED,
     SIGNED,
     DriftClass,
+    Inputs,
     KernelRecord,
     Reason,
     Signoff,
 )
 
-# -- guarantees ----------------------------------------------------------------------------------
-MOST = 4096  # sizes up to here are compared one by one
-FLAGS = ("huge", "deterministic", "batch_invariant", "tensor_cores")
-# older contracts lack these fields
-_ADDED: dict[str, Any] = {**WITHOUT, "fits": []}
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A kernel in a sign-off, with the inputs and the versions of that sign-off."""
+
+    kernel: KernelRecord
+    inputs: Inputs
+    versions: Mapping[str, str]
+
+    @property
+    def facts(self) -> Identity | None:
+        """The identity of the kernel, None if its source is not known."""
+        facts = self.kernel.report.identity
+        return facts if facts is not None and facts.source else None
 
 
-def list_changed(before: Identity, now: Identity) -> Iterator[str]:
-    """Yield the declarations that changed, each in one line."""
-    for kind, old, new in (
-        ("contract", before.contract, now.contract),
-        ("operand", before.operands, now.operands),
-    ):
-        usual = _ADDED if kind == "contract" else {}
-        for name in dict.fromkeys((*old, *new)):
-            was, is_now = (_say(fields.get(name, usual.get(name))) for fields in (old, new))
-            if was != is_now:
-                yield f"{kind} {name}: {was} -> {is_now}"
-    if before.formula != now.formula:
-        yield "the formula of the result changed"
+Change = tuple[str, str]  # its weight and its text
+Rule = Callable[[Judged, Judged], Iterator[Change]]
 
-
-def list_lost(before: Identity, now: Identity, failed: Collection[str] = ()) -> Iterator[str]:
-    """Yield the guarantees that a contract no longer makes, as far as texts can be compared.
-
-    A property that `failed` before is no loss if it is expected to fail now.
-    """
-    old, new = before.contract, now.contract
-    if not old or not new:
-        return
-    for name in old["formats"]:
-        if name not in new["formats"]:
-            yield f"{name} is promised no more"
-    for axis in AXES:
-        size = _find_lost(old[axis], new[axis])
-        if size is not None:
-            yield f"{axis}={size} is promised no more ({old[axis]} -> {new[axis]})"
-    if old["where"] is None and new["where"] is not None:
-        yield f"sizes are promised only where {new['where']}"
-    if lost := [name for name in _list_layouts(old) if name not in _list_layouts(new)]:
-        yield f"layouts are promised no more: {' '.join(lost)}"
-    old, new = ({**_ADDED, **contract} for contract in (old, new))
-    for flag in FLAGS:
-        if old[flag] and not new[flag]:
-            yield f"{flag} is promised no more"
-    if old["spills"] is not None and (new["spills"] is None or new["spills"] > old["spills"]):
-        yield f"spills of at most {old['spills']} bytes are promised no more"
-    if lost := [gpu for gpu in old["fits"] if gpu not in new["fits"]]:
-        yield f"that it fits on {' '.join(lost)} is promised no more"
-    known, excused = (contract.get("expected") or {} for contract in (old, new))
-    for name in excused:
-        if name not in known and name not in failed:
-            yield f"{name} is promised no more, it is expected to fail: {excused[name]}"
-    if FORMATS[old["accumulator"]].p > FORMATS[new["accumulator"]].p:
-        yield f"sums are kept in {new['accumulator']} in place of {old['accumulator']}"
-
-
-def _find_lost(old: str, new: str) -> int | None:
-    """Return the smallest size that is no longer guaranteed, None if there is none."""
-    was, is_now = Sizes.of(old), Sizes.of(new)
-    return next((n for n in (*range(MOST + 1), was.high) if n in was and n not in is_now), None)
-
-
-def _list_layouts(contract: dict[str, Any]) -> tuple[str, ...]:
-    declared = contract["layouts"]
-    layouts = declared if isinstance(declared, str) else tuple(declared)
-    # huge views are a separate guarantee
-    return Contract(layouts=layouts, batched=contract["batched"]).layout_names
-
-
-def _say(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, dict):
-        return "; ".join(f"{key}: {x}" for key, x in value.items()) or "none"
-    return " ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
-
-
-# -- changed source ------------------------------------------------------------------------------
+# -- source ---------------------------------------------------------------------------------------
 NAMES_SHOWN = 6  # names of each sort
+
+
+def compare_source(old: Judged, new: Judged) -> Iterator[Change]:
+    """Yield that the source changed."""
+    if old.facts is None or new.facts is None:
+        yield SIGNED, "source not compared: it is not known of both"
+    elif old.facts.digest != new.facts.digest:
+        yield SIGNED, describe_source(old.facts.source, new.facts.source)
 
 
 def describe_source(old: Mapping[str, str], new: Mapping[str, str]) -> str:
@@ -133,202 +82,126 @@ def group_by_module(source: Mapping[str, str]) -> dict[str, list[str]]:
     return groups
 
 
-# -- compare -------------------------------------------------------------------------------------
-# the values of --accept: the kinds of changes that count against signing
-ACCEPTED = ("bits", "drift", "kernel", "limit", "mutation", "promise", "proof", "property")
-CASES_SHOWN = 3  # cases with other bits that are listed
+# -- contract ------------------------------------------------------------------------------------
+MOST = 4096  # sizes up to here are compared one by one
+FLAGS = ("huge", "deterministic", "batch_invariant", "tensor_cores")
+# older contracts lack these fields
+_ADDED: dict[str, Any] = {**WITHOUT, "fits": []}
 
 
-def compare(before: Signoff, now: Signoff) -> Iterator[Reason]:
-    """Yield every difference of a sign-off from its baseline."""
-    yield from _compare_inputs(before, now)
-    old, new = ({k.report.target: k for k in signoff.kernels} for signoff in (before, now))
-    for name in old:
-        if name not in new:
-            yield from _explain_missing(name, now)
-    added = [name for name in new if name not in old]
-    for name in added:
-        yield Reason(name, "new", SIGNED, "new: the baseline does not have it")
-    for name in new:
-        if name in old:
-            yield from _Pair(before, now, old[name], new[name]).list_changes()
+def compare_contract(old: Judged, new: Judged) -> Iterator[Change]:
+    """Yield the declarations that changed, each in one line."""
+    if old.facts is None or new.facts is None:
+        return
+    for kind, before, now, usual in (
+        ("contract", old.facts.contract, new.facts.contract, _ADDED),
+        ("operand", old.facts.operands, new.facts.operands, {}),
+    ):
+        for name in dict.fromkeys((*before, *now)):
+            was, is_now = (
+                format_value(fields.get(name, usual.get(name))) for fields in (before, now)
+            )
+            if was != is_now:
+                yield SIGNED, f"{kind} {name}: {was} -> {is_now}"
+    if old.facts.formula != new.facts.formula:
+        yield SIGNED, "the formula of the result changed"
 
 
-def _compare_inputs(before: Signoff, now: Signoff) -> Iterator[Reason]:
-    make_reason = partial(Reason, "", "inputs", SIGNED)
-    old, new = encode(before.inputs), encode(now.inputs)
-    for name in old:
-        if old[name] != new[name] and name != "kernels":
-            yield make_reason(f"{name}: {old[name]} -> {new[name]}")
-    for name in dict.fromkeys((*before.versions, *now.versions)):
-        was, is_now = (signoff.versions.get(name, "none") for signoff in (before, now))
-        if was != is_now:
-            yield replace(make_reason(f"{name} {was} -> {is_now}"), kind="versions")
+def compare_guarantees(old: Judged, new: Judged) -> Iterator[Change]:
+    """Yield the guarantees that a contract no longer makes, as far as texts can be compared.
+
+    A property that failed before is no loss if it is expected to fail now.
+    """
+    if old.facts is None or new.facts is None:
+        return
+    before, now = old.facts.contract, new.facts.contract
+    if before and now:
+        failed = {p.name for p in old.kernel.report.properties if p.status == "fail"}
+        for text in _list_lost({**_ADDED, **before}, {**_ADDED, **now}):
+            yield REFUSED, text
+        known, excused = (contract.get("expected") or {} for contract in (before, now))
+        for name in excused:
+            if name not in known and name not in failed:
+                text = f"{name} is promised no more, it is expected to fail: {excused[name]}"
+                yield REFUSED, text
 
 
-def _explain_missing(name: str, now: Signoff) -> Iterator[Reason]:
-    if now.inputs.kernels:
-        yield Reason(name, "inputs", SIGNED, "not compared: --kernel left it out")
-    elif name in now.left_out:
-        reason = "the baseline has it judged on a GPU, and this run had none"
-        yield Reason(name, "kernel", INCOMPLETE, reason)
-    else:
-        yield Reason(name, "kernel", REFUSED, "gone: the baseline has it, and it is not registered")
+def _list_lost(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for name in old["formats"]:
+        if name not in new["formats"]:
+            yield f"{name} is promised no more"
+    for axis in AXES:
+        size = _find_lost(old[axis], new[axis])
+        if size is not None:
+            yield f"{axis}={size} is promised no more ({old[axis]} -> {new[axis]})"
+    if old["where"] is None and new["where"] is not None:
+        yield f"sizes are promised only where {new['where']}"
+    if lost := [name for name in _list_layouts(old) if name not in _list_layouts(new)]:
+        yield f"layouts are promised no more: {' '.join(lost)}"
+    for flag in FLAGS:
+        if old[flag] and not new[flag]:
+            yield f"{flag} is promised no more"
+    if old["spills"] is not None and (new["spills"] is None or new["spills"] > old["spills"]):
+        yield f"spills of at most {old['spills']} bytes are promised no more"
+    if lost := [gpu for gpu in old["fits"] if gpu not in new["fits"]]:
+        yield f"that it fits on {' '.join(lost)} is promised no more"
+    if FORMATS[old["accumulator"]].p > FORMATS[new["accumulator"]].p:
+        yield f"sums are kept in {new['accumulator']} in place of {old['accumulator']}"
 
 
-class _Pair:
-    """One kernel in a baseline and now."""
+def _find_lost(old: str, new: str) -> int | None:
+    """Return the smallest size that is no longer guaranteed, None if there is none."""
+    was, is_now = Sizes.of(old), Sizes.of(new)
+    return next((n for n in (*range(MOST + 1), was.high) if n in was and n not in is_now), None)
 
-    def __init__(self, before: Signoff, now: Signoff, old: KernelRecord, new: KernelRecord) -> None:
-        self.name, self.old, self.new = new.report.target, old, new
-        self.before, self.now = before, now
-        self.is_same_search = before.inputs == replace(now.inputs, kernels=before.inputs.kernels)
-        facts = (old.report.identity, new.report.identity)
-        self.is_known = all(f is not None and f.source for f in facts)
-        self.is_same_kernel = self.is_known and facts[0] == facts[1]
-        # nothing that a person can change has changed
-        self.is_unchanged = (
-            self.is_same_kernel and self.is_same_search and before.versions == now.versions
-        )
 
-    def say(self, kind: str, weight: str, text: str) -> Reason:
-        return Reason(self.name, kind, weight, text)
+def _list_layouts(contract: Mapping[str, Any]) -> tuple[str, ...]:
+    declared = contract["layouts"]
+    layouts = declared if isinstance(declared, str) else tuple(declared)
+    # huge views are a separate guarantee
+    return Contract(layouts=layouts, batched=contract["batched"]).layout_names
 
-    def list_changes(self) -> Iterator[Reason]:
-        """Yield the changes, the causes first."""
-        yield from self._compare_facts()
-        yield from self._compare_mutation()
-        if self.new.is_held:  # otherwise graver reasons apply
-            yield from self._compare_drift()
-            yield from self._compare_properties()
-            yield from self._compare_limits()
-            yield from self._compare_bits()
 
-    def _compare_facts(self) -> Iterator[Reason]:
-        old, new = self.old.report.identity, self.new.report.identity
-        if old is None or new is None or not self.is_known:
-            yield self.say("source", SIGNED, "source not compared: it is not known of both")
-            return
-        if old.digest != new.digest:
-            yield self.say("source", SIGNED, describe_source(old.source, new.source))
-        for text in list_changed(old, new):
-            yield self.say("contract", SIGNED, text)
-        failed = {p.name for p in self.old.report.properties if p.status == "fail"}
-        for text in list_lost(old, new, failed):
-            yield self.say("promise", REFUSED, text)
+def format_value(value: Any) -> str:
+    """Format a value of a contract."""
+    if value is None:
+        return "none"
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {x}" for key, x in value.items()) or "none"
+    return " ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
-    def _compare_mutation(self) -> Iterator[Reason]:
-        old, new = self.old.mutation, self.new.mutation
-        if old is not None and new is None and self.new.is_held:  # otherwise graver reasons apply
-            reason = self.new.why_not_mutated or "--mutation was left out"
-            yield self.say("mutation", INCOMPLETE, f"its mutants had a score; now none: {reason}")
-        if old is not None and new is not None and new.survivors > old.survivors:
-            text = f"{format_count(new.survivors, 'mutant')} survive, {old.survivors} did"
-            yield self.say("mutation", REFUSED, text)
 
-    def _compare_drift(self) -> Iterator[Reason]:
-        measured = [drift for drift in self.old.drift if drift.name]
-        if measured and not self.new.drift:
-            text = "its drift was measured; now that was not tried (--drift)"
-            yield self.say("drift", INCOMPLETE, text)
-            return
-        current = {drift.format: drift for drift in self.new.drift}
-        for old in measured:
-            new = current.get(old.format)
-            if new is None or new.missed:  # which is a lost guarantee, or reported as such
-                continue
-            if not new.name:
-                text = f"its drift in {old.format} was measured; now it is not: {new.why}"
-                yield self.say("drift", INCOMPLETE, text)
-            elif old.gpu != new.gpu:
-                text = f"drift in {old.format} not compared: {old.gpu} -> {new.gpu}"
-                yield self.say("drift", SIGNED, text)
-            elif lost := list(_list_narrowed(old, new)):
-                text = f"{', '.join(lost)} ({old.name} -> {new.name})"
-                yield self.say("drift", REFUSED, f"sums of {old.format} got narrower: {text}")
-            elif old.name != new.name:
-                text = f"the accumulator of {old.format} changed: {old.name} -> {new.name}"
-                yield self.say("drift", SIGNED, text)
+# -- measurements ---------------------------------------------------------------------------------
+def compare_mutation(old: Judged, new: Judged) -> Iterator[Change]:
+    """Yield that more mutants survive, or that their score is gone."""
+    was, now = old.kernel.mutation, new.kernel.mutation
+    if was is not None and now is None and new.kernel.is_held:  # else graver reasons apply
+        reason = new.kernel.why_not_mutated or "--mutation was left out"
+        yield INCOMPLETE, f"its mutants had a score; now none: {reason}"
+    if was is not None and now is not None and now.survivors > was.survivors:
+        yield REFUSED, f"{format_count(now.survivors, 'mutant')} survive, {was.survivors} did"
 
-    def _compare_properties(self) -> Iterator[Reason]:
-        results = {p.label: p for p in self.new.report.properties}
-        on_gpu = [p for p in self.old.report.properties if p.backend == "cuda" and _ran(p)]
-        if on_gpu and self.now.inputs.device == "cpu":
-            text = f"{format_count(len(on_gpu), 'property')} ran on a GPU, none does now"
-            yield self.say("property", INCOMPLETE, text)
-        for old in self.old.report.properties:
-            new = results.get(old.label)
-            if old in on_gpu and self.now.inputs.device == "cpu":
-                continue
-            is_gone = new is None or not _ran(new)
-            if _ran(old) and is_gone and old.name != ACCUMULATOR:  # which the drift covers
-                # with other draws a property may apply to no case
-                is_kept = self.is_unchanged or not self.is_same_search
-                weight = INCOMPLETE if is_kept and new is not None else REFUSED
-                yield self.say("property", weight, f"{old.label} is no longer run")
-            if new is not None:
-                yield from self._compare_proof(old, new)
-                yield from self._compare_error(old, new)
 
-    def _compare_proof(self, old: PropertyResult, new: PropertyResult) -> Iterator[Reason]:
-        if new.is_proved and not old.is_proved:
-            yield self.say("proof", SIGNED, f"{new.label} is proved now")
-        if not old.is_proved or new.is_proved or new.status == "fail":
-            return
-        if new.proof is None:
-            yield self.say("proof", INCOMPLETE, f"{new.label} was proved; now that was not tried")
-            return
-        text = f"{new.label} was proved; now {new.proof.status}: {new.proof.why}"
-        yield self.say("proof", INCOMPLETE if new.proof.cut else REFUSED, text)
-
-    def _compare_error(self, old: PropertyResult, new: PropertyResult) -> Iterator[Reason]:
-        if old.ratio is None or new.ratio is None or new.ratio <= old.ratio:
-            return
-        if self.before.inputs.target == self.now.inputs.target:
-            text = f"{old.ratio:.3g} -> {new.ratio:.3g} of its bound"
-            yield self.say("error", SIGNED, f"the worst error of {new.label} grew: {text}")
-
-    def _compare_limits(self) -> Iterator[Reason]:
-        known = {limit.name: limit for limit in self.new.report.limits}
-        for old in self.old.report.limits:
-            new = known.get(old.name)
-            if old.status == "holds" and (new is None or new.status != "holds"):
-                yield from self._lose_limit(old, new)
-            elif old.status == "limit" and new is not None and new.status == "holds":
-                yield self.say("limit", SIGNED, f"{old.name} is no limit any more")
-            elif old.proof and new is not None and new.proof and old.proof != new.proof:
-                text = f"{old.name}: its exact limit was {old.proof}; now {new.proof}"
-                yield self.say("limit", SIGNED, text)
-
-    def _lose_limit(self, old: Limit, new: Limit | None) -> Iterator[Reason]:
-        if new is None:
-            if self.is_same_kernel:  # otherwise it may be guaranteed now, or not apply
-                yield self.say("limit", INCOMPLETE, f"{old.name} held; now it is not tried")
-        elif new.status == "not tried":
-            text = f"{old.name} held; now it is not tried: {new.message}"
-            yield self.say("limit", INCOMPLETE, text)
-        else:
-            yield self.say("limit", REFUSED, f"{old.name} held; now {new.message}")
-
-    def _compare_bits(self) -> Iterator[Reason]:
-        old, new = self.old.report.coverage, self.new.report.coverage
-        if old is None or new is None or self.before.inputs.target != self.now.inputs.target:
-            yield self.say("bits", SIGNED, "bits not compared: of another target, or not known")
-            return
-        known = {entry.case: entry.digest for entries in old.bits.values() for entry in entries}
-        common = [
-            entry for entries in new.bits.values() for entry in entries if entry.case in known
-        ]
-        if not common:
-            yield self.say("bits", SIGNED, "bits not compared: no case is in both")
-        changed = [entry.case for entry in common if entry.digest != known[entry.case]]
-        if changed:
-            shown = " ".join(changed[:CASES_SHOWN]) + " ..." * (len(changed) > CASES_SHOWN)
-            text = f"bits changed at {len(changed)} of {format_count(len(common), 'case')}: {shown}"
-            weight = SIGNED
-            if self.is_same_kernel and self.before.versions == self.now.versions:
-                weight, text = INCOMPLETE, f"{text}, though source, contract and versions did not"
-            yield self.say("bits", weight, text)
+def compare_drift(old: Judged, new: Judged) -> Iterator[Change]:
+    """Yield that sums keep less than before, in any format, or that this is no longer measured."""
+    measured = [drift for drift in old.kernel.drift if drift.name]
+    if measured and not new.kernel.drift:
+        yield INCOMPLETE, "its drift was measured; now that was not tried (--drift)"
+        return
+    current = {drift.format: drift for drift in new.kernel.drift}
+    for was in measured:
+        now = current.get(was.format)
+        if now is None or now.missed:  # which is a lost guarantee, or reported as such
+            continue
+        if not now.name:
+            yield INCOMPLETE, f"its drift in {was.format} was measured; now it is not: {now.why}"
+        elif was.gpu != now.gpu:
+            yield SIGNED, f"drift in {was.format} not compared: {was.gpu} -> {now.gpu}"
+        elif lost := list(_list_narrowed(was, now)):
+            text = f"{', '.join(lost)} ({was.name} -> {now.name})"
+            yield REFUSED, f"sums of {was.format} got narrower: {text}"
+        elif was.name != now.name:
+            yield SIGNED, f"the accumulator of {was.format} changed: {was.name} -> {now.name}"
 
 
 def _list_narrowed(old: DriftClass, new: DriftClass) -> Iterator[str]:
@@ -341,5 +214,156 @@ def _list_narrowed(old: DriftClass, new: DriftClass) -> Iterator[str]:
         yield "c is truncated now"
 
 
-def _ran(result: PropertyResult) -> bool:
-    return result.status != NOT_RUN
+# -- results -------------------------------------------------------------------------------------
+CASES_SHOWN = 3  # cases with other bits that are listed
+
+
+def compare_properties(old: Judged, new: Judged) -> Iterator[Change]:
+    """Yield the properties that are no longer run."""
+    ran = [p for p in old.kernel.report.properties if p.status != NOT_RUN]
+    on_gpu = [p for p in ran if p.backend == "cuda"] if new.inputs.device == "cpu" else []
+    if on_gpu:
+        yield INCOMPLETE, f"{format_count(len(on_gpu), 'property')} ran on a GPU, none does now"
+    is_same_search = old.inputs == replace(new.inputs, kernels=old.inputs.kernels)
+    # with other draws a property may apply to no case
+    is_excused = not is_same_search or (_is_same_kernel(old, new) and old.versions == new.versions)
+    status = {p.label: p.status for p in new.kernel.report.properties}
+    for p in ran:
+        # the drift covers the accumulator
+        if p not in on_gpu and p.name != ACCUMULATOR and status.get(p.label, NOT_RUN) == NOT_RUN:
+            weight = INCOMPLETE if is_excused and p.label in status else REFUSED
+            yield weight, f"{p.label} is no longer run"
+
+
+def compare_proofs(old: Judged, new: Judged) -> Iterator[Change]:
+    """Yield the properties that were proved and are not, and those that are proved now."""
+    for was, now in _list_both(old, new):
+        if now.is_proved and not was.is_proved:
+            yield SIGNED, f"{now.label} is proved now"
+        if not was.is_proved or now.is_proved or now.status == "fail":
+            continue
+        if now.proof is None:
+            yield INCOMPLETE, f"{now.label} was proved; now that was not tried"
+        else:
+            weight = INCOMPLETE if now.proof.cut else REFUSED
+            yield weight, f"{now.label} was proved; now {now.proof.status}: {now.proof.why}"
+
+
+def compare_errors(old: Judged, new: Judged) -> Iterator[Change]:
+    """Yield the properties whose worst error grew, as a share of its bound."""
+    if old.inputs.target == new.inputs.target:
+        for was, now in _list_both(old, new):
+            if was.ratio is not None and now.ratio is not None and now.ratio > was.ratio:
+                text = f"{was.ratio:.3g} -> {now.ratio:.3g} of its bound"
+                yield SIGNED, f"the worst error of {now.label} grew: {text}"
+
+
+def compare_limits(old: Judged, new: Judged) -> Iterator[Change]:
+    """Yield the limits that are new, gone or elsewhere."""
+    known = {limit.name: limit for limit in new.kernel.report.limits}
+    for was in old.kernel.report.limits:
+        now = known.get(was.name)
+        if now is None:
+            # another kernel may guarantee it now, or it does not apply
+            if was.status == "holds" and _is_same_kernel(old, new):
+                yield INCOMPLETE, f"{was.name} held; now it is not tried"
+        elif was.status == "holds" and now.status == "not tried":
+            yield INCOMPLETE, f"{was.name} held; now it is not tried: {now.message}"
+        elif was.status == "holds" and now.status != "holds":
+            yield REFUSED, f"{was.name} held; now {now.message}"
+        elif was.status == "limit" and now.status == "holds":
+            yield SIGNED, f"{was.name} is no limit any more"
+        elif was.proof and now.proof and was.proof != now.proof:
+            yield SIGNED, f"{was.name}: its exact limit was {was.proof}; now {now.proof}"
+
+
+def compare_bits(old: Judged, new: Judged) -> Iterator[Change]:
+    """Yield the cases whose results have other bits."""
+    was, now = old.kernel.report.coverage, new.kernel.report.coverage
+    if was is None or now is None or old.inputs.target != new.inputs.target:
+        yield SIGNED, "bits not compared: of another target, or not known"
+        return
+    known = {entry.case: entry.digest for entries in was.bits.values() for entry in entries}
+    common = [e for entries in now.bits.values() for e in entries if e.case in known]
+    if not common:
+        yield SIGNED, "bits not compared: no case is in both"
+    if changed := [entry.case for entry in common if entry.digest != known[entry.case]]:
+        shown = " ".join(changed[:CASES_SHOWN]) + " ..." * (len(changed) > CASES_SHOWN)
+        text = f"bits changed at {len(changed)} of {format_count(len(common), 'case')}: {shown}"
+        if _is_same_kernel(old, new) and old.versions == new.versions:
+            yield INCOMPLETE, f"{text}, though source, contract and versions did not"
+        else:
+            yield SIGNED, text
+
+
+def _is_same_kernel(old: Judged, new: Judged) -> bool:
+    return old.facts is not None and old.facts == new.facts
+
+
+def _list_both(old: Judged, new: Judged) -> list[tuple[PropertyResult, PropertyResult]]:
+    """List the results of each property in both sign-offs."""
+    results = {p.label: p for p in new.kernel.report.properties}
+    known = old.kernel.report.properties
+    return [(p, results[p.label]) for p in known if p.label in results]
+
+
+# -- rules ---------------------------------------------------------------------------------------
+# the kind of its changes -> a rule, the causes first
+RULES: Mapping[str, Rule] = {
+    "source": compare_source,
+    "contract": compare_contract,
+    "promise": compare_guarantees,
+    "mutation": compare_mutation,
+}
+# rules of a kernel that held: otherwise graver reasons apply
+RULES_OF_RESULTS: Mapping[str, Rule] = {
+    "drift": compare_drift,
+    "property": compare_properties,
+    "proof": compare_proofs,
+    "error": compare_errors,
+    "limit": compare_limits,
+    "bits": compare_bits,
+}
+# the values of --accept: the kinds of changes that count against signing
+ACCEPTED = ("bits", "drift", "kernel", "limit", "mutation", "promise", "proof", "property")
+
+
+def compare(before: Signoff, now: Signoff) -> Iterator[Reason]:
+    """Yield every difference of a sign-off from its baseline."""
+    yield from _compare_inputs(before, now)
+    old, new = ({k.report.target: k for k in signoff.kernels} for signoff in (before, now))
+    for name in old:
+        if name not in new:
+            yield Reason(name, *_explain_missing(name, now))
+    for name in new:
+        if name not in old:
+            yield Reason(name, "new", SIGNED, "new: the baseline does not have it")
+    for name in new:
+        if name in old:
+            judged = (
+                Judged(old[name], before.inputs, before.versions),
+                Judged(new[name], now.inputs, now.versions),
+            )
+            rules = {**RULES, **RULES_OF_RESULTS} if new[name].is_held else RULES
+            for kind, rule in rules.items():
+                yield from (Reason(name, kind, *change) for change in rule(*judged))
+
+
+def _compare_inputs(before: Signoff, now: Signoff) -> Iterator[Reason]:
+    old, new = encode(before.inputs), asdict(now.inputs)
+    for name in old:
+        if old[name] != new[name] and name != "kernels":
+            yield Reason("", "inputs", SIGNED, f"{name}: {old[name]} -> {new[name]}")
+    for name in dict.fromkeys((*before.versions, *now.versions)):
+        was, is_now = (signoff.versions.get(name, "none") for signoff in (before, now))
+        if was != is_now:
+            yield Reason("", "versions", SIGNED, f"{name} {was} -> {is_now}")
+
+
+def _explain_missing(name: str, now: Signoff) -> tuple[str, str, str]:
+    if now.inputs.kernels:
+        return "inputs", SIGNED, "not compared: --kernel left it out"
+    if name in now.left_out:
+        reason = "the baseline has it judged on a GPU, and this run had none"
+        return "kernel", INCOMPLETE, reason
+    return "kernel", REFUSED, "gone: the baseline has it, and it is not registered"
