@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from io import StringIO
 from typing import Any
 
 from gemmproof.bench.record import CONTROL, NOISE, WRONG, BenchReport, Ceiling, TimedRow
-from gemmproof.report.text import STYLES, Line, clean
+from gemmproof.report.text import STYLES, Line, clean, format_table
 
 MEMORY_BOUND = 1e3  # times below it are shown in microseconds
 _HEADS = (
@@ -32,19 +31,8 @@ def lines(report: BenchReport) -> list[Line]:
 
 def tabulate(rows: Iterable[TimedRow]) -> list[Line]:
     """Return the table, as wide as it needs to be."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for number, head in enumerate(_HEADS):
-        table.add_column(head, justify="left" if number < 3 or not head else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(clean, _list_cells(row)))
-    text = StringIO()
-    Console(file=text, width=1000, color_system=None, markup=False).print(table)
-    shown = [line.rstrip() for line in text.getvalue().splitlines()]
-    return [(line, "") for line in shown if line]
+    cells = ([*map(clean, _list_cells(row))] for row in rows)
+    return [(line, "") for line in format_table(cells, "lllrrlrrrrr", _HEADS)]
 
 
 def _list_cells(row: TimedRow) -> tuple[str, ...]:

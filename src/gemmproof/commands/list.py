@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from gemmproof.commands.output import answer, limits_of, refuse, unwritable
 from gemmproof.properties.codec import encode
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT
-from gemmproof.report.text import Line, clean
+from gemmproof.report.text import Line, clean, format_table
 from gemmproof.spelling import write_command
 from gemmproof.target import TARGET_FORM
 from gemmproof.wrappers import Wrapper, find_wrappers
@@ -141,12 +140,9 @@ def _write_all(data: Mapping[str, Any]) -> list[Line]:
 def _section(title: str, rows: Iterable[tuple[str, str]], none: str = "") -> Iterable[Line]:
     yield title, "bold"
     listed = [(clean(name), clean(text)) for name, text in rows]
-    wide = max((len(name) for name, _ in listed), default=0)
-    width = max(40, shutil.get_terminal_size((100, 24)).columns - wide - 5)
-    for name, text in listed:
-        for part in textwrap.wrap(text, width) or [""]:
-            yield f"  {name:<{wide}}  {part}".rstrip(), ""
-            name = ""
+    width = max(72, shutil.get_terminal_size((100, 24)).columns) - 3
+    for line in format_table(listed, "ll", width=width):
+        yield f"  {line}", ""
     if not listed and none:
         yield clean(f"  {none}"), ""
     yield "", ""

@@ -6,7 +6,7 @@ from gemmproof.properties.judges.accumulator_drift import DATA, Drift
 from gemmproof.reference.accumulator import Accumulator
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import Report
-from gemmproof.report.text import STYLES, Line, clean, kernel_name
+from gemmproof.report.text import STYLES, Line, clean, format_table, kernel_name
 
 
 def lines(report: Report) -> list[Line]:
@@ -64,13 +64,13 @@ def _describe(acc: Accumulator) -> list[str]:
 
 def _tabulate(drift: Drift) -> list[str]:
     """Tabulate the bias of data of one sign, and the worst error and its share by kind of data."""
-    head = "".join(f"{label:>20}" for label in DATA.values())
-    rows = [
-        f"  {'':>6}{'bias':>11}{head}",
-        f"  {'K':>6}{'same sign':>11}" + f"{'worst  of bound':>20}" * len(DATA),
-    ]
+    rows = [["", "bias", *DATA.values()], ["K", "same sign", *["worst  of bound"] * len(DATA)]]
     for K in sorted({m.K for m in drift.measures}):
         by_kind = {m.data: m for m in drift.measures if m.K == K}
-        cells = "".join(f"{by_kind[kind].worst:>11.1e}{by_kind[kind].ratio:>9.2g}" for kind in DATA)
-        rows.append(f"  {K:>6}{by_kind['positive'].bias:>+11.1e}{cells}")
-    return [*rows, "  errors are shares of |A||B|, element by element"]
+        cells = (f"{by_kind[kind].worst:.1e}{by_kind[kind].ratio:>10.2g}" for kind in DATA)
+        rows.append([f"{K}", f"{by_kind['positive'].bias:+.1e}", *cells])
+    lines = [
+        *format_table(rows, "r" * len(rows[0])),
+        "errors are shares of |A||B|, element by element",
+    ]
+    return [f"  {line}" for line in lines]

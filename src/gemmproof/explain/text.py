@@ -59,17 +59,6 @@ def _kernel(kernel: KernelMap, shown: list[AccessMap], scope: str) -> Iterable[L
         yield from _access(access, scope)
 
 
-def _wrap(head: str, text: str) -> Iterable[Line]:
-    """Wrap a long list over several lines."""
-    row = head
-    for word in clean(text).split(" "):
-        if len(row) + len(word) > WIDTH and row.strip():
-            yield row.rstrip(), ""
-            row = " " * len(head)
-        row += f"{word} "
-    yield row.rstrip(), ""
-
-
 def _legend(shown: list[AccessMap]) -> str:
     used = {
         word
@@ -152,12 +141,13 @@ def page_lines(page: Page) -> list[Line]:
             **{title: items for title, items in shown.sections.items() if is_example(title)},
             "More": tuple(f"gemmproof explain {p.name}" for p in broken),
         }
-    out = _fill(head, "", "bold")
+    out = _wrap("", head, "  ", "bold")
     for title, items in sections.items():
-        out += [("", ""), *_fill(title, "", "bold")]
+        out += [("", ""), *_wrap("", title, "  ", "bold")]
         for item in items:
             style = {"-": "red", "+": "green"}.get(item[0], "") if is_example(title) else ""
-            out += _fill(re.sub(r"\[[^]]*\]\(\.\./([^)]*)\)", r"docs/\1", item), "  ", style)
+            text = re.sub(r"\[[^]]*\]\(\.\./([^)]*)\)", r"docs/\1", item)
+            out += _wrap("  ", text, "    ", style)
     return out
 
 
@@ -166,12 +156,13 @@ def is_example(title: str) -> bool:
     return title.startswith(EXAMPLE)
 
 
-def _fill(text: str, indent: str, style: str = "") -> list[Line]:
+def _wrap(head: str, text: str, hang: str = "", style: str = "") -> list[Line]:
+    """Wrap a text after its head; further lines begin with `hang`, or below the text."""
     wrapped = textwrap.wrap(
-        text,
+        head + clean(text),
         WIDTH,
-        initial_indent=indent,
-        subsequent_indent=f"{indent}  ",
+        subsequent_indent=hang or " " * len(head),
+        break_long_words=False,
         break_on_hyphens=False,
     )
     return [(line, style) for line in wrapped]

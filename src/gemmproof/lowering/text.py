@@ -22,7 +22,7 @@ from gemmproof.lowering.record import (
 )
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import format_count
-from gemmproof.report.text import STYLES, Line, clean
+from gemmproof.report.text import STYLES, Line, clean, format_table
 
 # -- launches ------------------------------------------------------------------------------------
 # -- lowering table ------------------------------------------------------------------------------
@@ -40,11 +40,10 @@ def tabulate(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
         same = [x for x in lowerings if (x.kernel, x.dtype) == (kernel, dtype)]
         yield (clean(f"{kernel} {dtype}"), "bold")
         rows = [_HEADS, *(_describe(x) for x in same if not x.error)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADS))]
-        for i, row in enumerate(rows):
-            cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-            fails = i > 0 and (row[7] == "no" or FMA in row[2] or UNKNOWN in row[2])
-            yield (clean("  ".join(cells).rstrip()), STYLES["incomplete"] if fails else "")
+        cells = ([*map(clean, row)] for row in rows)
+        for row, line in zip(rows, format_table(cells, "l" * len(_HEADS)), strict=True):
+            fails = row[7] == "no" or FMA in row[2] or UNKNOWN in row[2]
+            yield (line, STYLES["incomplete"] if fails else "")
         for launch in same:
             head = f"{launch.target} {_configure(launch)}"
             for line in launch.unrecognised:

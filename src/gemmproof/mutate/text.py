@@ -16,7 +16,7 @@ from gemmproof.mutate.record import (
     Score,
 )
 from gemmproof.reference.provenance import format_count
-from gemmproof.report.text import Line, clean
+from gemmproof.report.text import Line, clean, format_table
 
 SHOWN = 12  # mutants of an outcome whose lines are printed; --json has all
 _HEADS = {UNSEEN: "no difference", UNJUDGED: "not judged"}
@@ -53,16 +53,13 @@ def format_score(score: Score) -> str:
     return f"{text} ({format_count(len(score.mutants), 'mutant')}, {score.seconds:.1f} s)"
 
 
-def _tabulate(score: Score) -> Iterator[str]:
-    """Yield the table of operators and outcomes."""
-    rows = score.operators
+def _tabulate(score: Score) -> list[str]:
+    """Return the table of operators and outcomes."""
     shown = [name for name in OUTCOMES if score.counts[name] or name in (KILLED, SURVIVED)]
-    heads = [_HEADS.get(name, name) for name in shown]
-    first = max(map(len, [*rows, "operator"]))
-    yield f"{'operator':<{first}}" + "".join(f"  {head:>{len(head)}}" for head in heads)
-    for name, counts in rows.items():
-        cells = zip(heads, (counts[outcome] for outcome in shown), strict=True)
-        yield f"{name:<{first}}" + "".join(f"  {n or '-':>{len(head)}}" for head, n in cells)
+    rows = [["operator", *(_HEADS.get(name, name) for name in shown)]]
+    for name, counts in score.operators.items():
+        rows.append([name, *(str(counts[outcome] or "-") for outcome in shown)])
+    return format_table(rows, "l" + "r" * len(shown))
 
 
 def _list(score: Score, outcome: str, title: str, style: str) -> Iterator[Line]:

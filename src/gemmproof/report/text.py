@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, zip_longest
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import COMPILER
@@ -261,28 +261,54 @@ def _summarise(report: Report) -> str:
     return f"{text} ({format_count(cases, 'case')}, {report.seconds:.1f} s){note}"
 
 
+def format_table(
+    rows: Iterable[Iterable[str]], justify: str, head: Sequence[str] = (), width: int = 100_000
+) -> list[str]:
+    """Format rows of cells below a head, if any, as lines without trailing spaces.
+
+    `justify` has "l" or "r" for each column. Only a text in the last column is wrapped, to `width`.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    sides: dict[str, Any] = {"l": "left", "r": "right"}
+    names = zip_longest(head, justify, fillvalue="")
+    columns = [Column(name, justify=sides[side], no_wrap=True) for name, side in names]
+    columns[-1].no_wrap = False
+    form = box.SIMPLE_HEAD if head else None
+    grid = Table(*columns, box=form, show_header=bool(head), show_edge=False, pad_edge=False)
+    for row in rows:
+        grid.add_row(*row)
+    console = Console(width=width, color_system=None, markup=False, emoji=False)
+    with console.capture() as capture:
+        console.print(grid)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
 def table(reports: list[Report], width: int) -> list[str]:
     """Return property x kernel: cases and worst error over bound, FAIL, or a dash if not run.
 
     Kernels that do not fit the width begin a new block of rows.
     """
     names = list(dict.fromkeys(p.name for r in reports for p in r.properties))
-    first = max(map(len, [*names, "verdict"]))
-    heads = [f"{head:<{first}}" for head in ("", *names, "verdict", "seconds")]
-    blocks = [heads]
     shown = [kernel_name(report) for report in reports]
     if len(set(shown)) < len(shown):
         shown = [report.target for report in reports]
+    blocks: list[list[list[str]]] = []
     for report, name in zip(reports, shown, strict=True):
         results = {p.name: p for p in report.properties}
         judged = (_cell(results.get(label)) for label in names)
-        cells = [clean(name), *judged, report.verdict, f"{report.seconds:.1f}"]
-        wide = max(map(len, cells)) + 2
-        if blocks[-1] is not heads and len(blocks[-1][0]) + wide > width:
-            blocks.append(heads)
-        rows = zip(blocks[-1], cells, strict=True)
-        blocks[-1] = [f"{row}{cell:>{wide}}" for row, cell in rows]
-    return [row for block in blocks for row in ("", *block)][1:]
+        column = [clean(name), *judged, report.verdict, f"{report.seconds:.1f}"]
+        if not blocks or len(_tabulate([*blocks[-1], column])[1]) > width:
+            blocks.append([["", *names, "verdict", "seconds"]])
+        blocks[-1].append(column)
+    return [row for block in blocks for row in _tabulate(block)][1:]
+
+
+def _tabulate(columns: list[list[str]]) -> list[str]:
+    """Return the lines of a block, after an empty one."""
+    return ["", *format_table(zip(*columns, strict=True), "l" + "r" * (len(columns) - 1))]
 
 
 def _cell(result: PropertyResult | None) -> str:

@@ -24,7 +24,7 @@ from gemmproof.report.record import (
     Report,
     split_residues,
 )
-from gemmproof.report.text import STYLES, Line, Reproduce, clean, proof_text
+from gemmproof.report.text import STYLES, Line, Reproduce, clean, format_table, proof_text
 from gemmproof.signoff.record import (
     GRAVEST,
     INCOMPLETE,
@@ -96,9 +96,9 @@ def list_uncounted(signed: Signoff) -> Iterator[Line]:
 
 def _list_drift(signed: Signoff) -> list[Line]:
     measured = [kernel for kernel in signed.kernels if kernel.drift]
-    width = max((len(clean(kernel.report.target)) for kernel in measured), default=0)
-    rows = [f"  {clean(k.report.target):<{width}}  {clean(format_drift(k))}" for k in measured]
-    return [("drift:", "bold"), *((line, "") for line in rows), ("", "")] if rows else []
+    cells = ((clean(k.report.target), clean(format_drift(k))) for k in measured)
+    rows = [(f"  {line}", "") for line in format_table(cells, "ll")]
+    return [("drift:", "bold"), *rows, ("", "")] if measured else []
 
 
 def _sort(reasons: Iterable[Reason]) -> list[Reason]:

@@ -350,7 +350,7 @@ def compare(before: Signoff, now: Signoff) -> Iterator[Reason]:
 
 
 def _compare_inputs(before: Signoff, now: Signoff) -> Iterator[Reason]:
-    old, new = encode(before.inputs), asdict(now.inputs)
+    old, new = encode(before.inputs), encode(now.inputs)
     for name in old:
         if old[name] != new[name] and name != "kernels":
             yield Reason("", "inputs", SIGNED, f"{name}: {old[name]} -> {new[name]}")
