@@ -54,6 +54,7 @@ def build(kind: str, source: Path, folder: Path) -> Path:
     [
         ("properties/pages", "*.md"),
         ("kernels/tables", "*.json"),
+        ("reproduce/templates", "*.j2"),
         ("signoff/templates", "*.j2"),
     ],
 )
@@ -66,7 +67,7 @@ def test_a_wheel_has_every_file_that_is_read(wheel, folder, pattern):
 
 @pytest.mark.lane("full")
 def test_an_installed_wheel_explains_a_property_and_a_fault(wheel, tmp_path):
-    """What a wheel holds is what pip lays into site-packages."""
+    """pip lays the files of a wheel into site-packages as they are."""
     ZipFile(wheel).extractall(tmp_path / "site")
     shown = subprocess.check_output(
         [sys.executable, "-m", "gemmproof", "explain", "stored_twice"],

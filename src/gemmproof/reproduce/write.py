@@ -8,6 +8,8 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 from gemmproof import __version__
 from gemmproof.properties.kernel import READ, WRITTEN
@@ -34,39 +36,38 @@ def describe_gpu(bug: Bug, outcomes: Outcomes | str) -> list[str]:
 
 
 def _describe_gpu(bug: Bug, outcomes: Outcomes | str) -> str:
-    tried = (
-        {}
-        if isinstance(outcomes, str)
-        else {name: message for name, (message, _) in outcomes.items()}
-    )
-    if bug.shown == ENDS:
-        return "the call itself fails, as it did when it was simulated"
-    if bug.shown == ALWAYS:
-        element = f"{bug.finding.result}{list(bug.at or ())}"
-        amid = "with zeros where nothing is defined as well"
-        return f"values show it, {amid}: simulated, {element} is {bug.got}"
-    if tried.get("zeros"):
-        return "values show it, even with zeros around the operands"
-    if tried.get("nan") and bug.finding.message.startswith(("store", "atomic")):
-        return (
-            "it may pass: what is overwritten lies beyond the tensor. This test keeps memory there"
-            " and looks at it"
-        )
+    tried = {} if isinstance(outcomes, str) else {name: x for name, (x, _) in outcomes.items()}
+    is_store = bug.finding.message.startswith(("store", "atomic"))
     poison = "NaN" if any("float" in x.dtype for x in bug.operands) else "85"
-    if tried.get("nan"):
-        return (
-            f"it may pass: what lies behind the operands decides. {poison} lies there in this test,"
-            " which shows it; zeros hide it"
-        )
-    if bug.shown == BY_CHANCE:
-        return (
+    answers = (
+        (bug.shown == ENDS, "the call itself fails, as it did when it was simulated"),
+        (
+            bug.shown == ALWAYS,
+            "values show it, with zeros where nothing is defined as well: simulated,"
+            f" {bug.finding.result}{list(bug.at or ())} is {bug.got}",
+        ),
+        (tried.get("zeros"), "values show it, even with zeros around the operands"),
+        (
+            tried.get("nan") and is_store,
+            "it may pass: what is overwritten lies beyond the tensor. This test keeps memory there"
+            " and looks at it",
+        ),
+        (
+            tried.get("nan"),
+            f"it may pass: what lies behind the operands decides. {poison} lies there in this"
+            " test, which shows it; zeros hide it",
+        ),
+        (
+            bug.shown == BY_CHANCE,
             "it may pass: what undefined lanes hold decides, which is whatever registers and memory"
-            " held before; as zeros they hide it"
-        )
-    return (
+            " held before; as zeros they hide it",
+        ),
+    )
+    otherwise = (
         f"it may pass: no value of this case shows {bug.finding.property}; the simulator and tools"
         " such as compute-sanitizer see the accesses themselves"
     )
+    return next((text for applies, text in answers if applies), otherwise)
 
 
 def describe_try(bug: Bug, outcomes: Outcomes | str) -> str:
@@ -85,7 +86,7 @@ def describe_try(bug: Bug, outcomes: Outcomes | str) -> str:
     return "the test passes there"
 
 
-# -- parts of a test -----------------------------------------------------------------------------
+# -- test ----------------------------------------------------------------------------------------
 # The names that a written test binds, apart from the operands, as tests/reproduce checks.
 NAMES = frozenset(
     (
@@ -97,170 +98,50 @@ NAMES = frozenset(
         *("alike", "kind", "bits", "differ"),
     )
 )
-
-HEAD = '''\
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if INTERPRETED else "cuda"
-AROUND = float("nan"), 85  # what lies around the operands: floats, integers
-GUARD = 65536  # elements of it on either side
-MEMORY = []  # of each operand, what it held, and the places that a call may write to
-CARRIERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def place(name, elements, dtype, shape, strides, offset=0, writable=False):
-    """A tensor of zeros but for `elements` (of AROUND for None), amid AROUND."""
-    reach = 1 + sum(max(n - 1, 0) * step for n, step in zip(shape, strides))
-    first = GUARD + offset
-    fill = AROUND[0] if dtype.is_floating_point else AROUND[1]
-    memory = torch.full((first + reach + GUARD,), fill, dtype=torch.float64)
-    where = torch.arange(memory.numel()).as_strided(shape, strides, first)
-    if elements is not None:
-        memory[where] = 0.0
-    for at, value in (elements or {}).items():
-        memory[where[at]] = value
-    memory = memory.to(dtype).to(DEVICE)
-    bits = memory.view(CARRIERS[memory.element_size()])
-    MEMORY.append((name, bits, bits.clone(), where.to(DEVICE) if writable else None))
-    return memory.as_strided(shape, strides, first)
-
-
-def assert_memory_unchanged():
-    for name, bits, before, own in MEMORY:
-        if own is not None:
-            before[own] = bits[own]
-        changed = (bits != before).nonzero().flatten().tolist()
-        where = [at - GUARD for at in changed[:4]]
-        assert not changed, f"memory of {name}: got offsets {where} overwritten"'''
-
-RENEW = '''\
-def overwrite(tensor, other):
-    """Give a tensor what lies in all the memory of another one like it."""
-    held = {bits.data_ptr(): (bits, before) for _, bits, before, _ in MEMORY}
-    bits, before = held[tensor.untyped_storage().data_ptr()]
-    bits.copy_(held[other.untyped_storage().data_ptr()][0])
-    before.copy_(bits)'''
-
-ROOM = '''\
-class Room(TorchFunctionMode):
-    """What the wrapper makes by torch.empty and torch.zeros lies amid AROUND as well."""
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        made = function(*args, **(kwargs or {}))
-        kinds = [kind for kind in ("empty", "zeros") if kind in function.__name__]
-        if not kinds or not isinstance(made, torch.Tensor):
-            return made
-        held = {} if kinds == ["zeros"] else None
-        new = (held, made.dtype, tuple(made.shape), made.stride())
-        return place("what the wrapper made", *new, writable=True)'''
-
-NUMBERS = '''\
-def read_numbers(text):
-    """The elements of a text such as "0,0=1.5 0,1=2"."""
-    words = (word.split("=") for word in text.split())
-    return {tuple(map(int, at.split(","))): float(value) for at, value in words}'''
-
-SKIP = """\
-@pytest.mark.skipif(
-    not INTERPRETED and not torch.cuda.is_available(),
-    reason="no CUDA device is there, and TRITON_INTERPRET=1 is not set",
-)"""
-
-EXACT = """\
-got = c.cpu().double()
-# exact, since these are integers whose sums float64 holds; then rounded once
-expected = (a.cpu().double() @ b.cpu().double()).to(c.dtype).double()
-assert got.shape == expected.shape, "NAME has another shape"
-for at in (got != expected).nonzero().tolist():
-    x, y = got[tuple(at)].item(), expected[tuple(at)].item()
-    assert x == y, f"NAME{at}: got {x}, expected {y}"
-"""
-
-# what an earlier call gave, bit for bit; ROWS are those that both results have
-SAME = """\
-here, there = cROWS, first_cROWS
-alike = here.dtype == there.dtype and here.shape == there.shape
-assert alike, "NAME has another dtype or shape than in call 1"
-kind = CARRIERS[c.element_size()]
-bits, wanted = (x.cpu().contiguous().view(kind) for x in (here, there))
-differ = (bits != wanted).nonzero().tolist()
-for at in differ[:1]:
-    x, y = here[tuple(at)].item(), there[tuple(at)].item()
-    assert not differ, f"NAME{at}: got {x}, expected {y} as in call 1"
-"""
-
-LISTED = """\
-for at, expected in WANTED.items():
-    got = c[at].item()
-    assert got == expected, f"NAME{list(at)}: got {got}, expected {expected}"
-"""
-
-BOUNDED = """\
-for at, (expected, allowed) in WANTED.items():
-    got = c[at].item()
-    near = abs(got - expected) <= allowed  # not so of NaN
-    assert near, f"NAME{list(at)}: got {got}, expected {expected} +- {allowed}"
-"""
-
-# where NaN or Inf is expected; 8-bit stores may saturate NaN too, and NaN may replace Inf
-NOT_FINITE = """\
-largest = torch.finfo(c.dtype).max
-for at, expected in WANTED.items():
-    got = c[at].item()
-    lost = abs(got) < largest  # not so of NaN
-    if expected != expected and c.element_size() > 1:
-        lost = got == got  # no NaN
-    assert not lost, f"NAME{list(at)}: got {got}, expected {expected}"
-"""
-
-
-# -- test ----------------------------------------------------------------------------------------
 WIDTH = 88  # the default of ruff and black
 SHOWN = 24  # elements that are listed one a line; more are written as a text
-
-StatedOperands = tuple[StatedOperand, ...]
-_Long = Sequence[StatedOperand]  # those whose elements are texts
+TEMPLATE = "test.py.j2"
 
 
 def write_test(
     bug: Bug, location: Place, calling: Calling, reproduce: str, notes: Sequence[str]
 ) -> str:
     """Write the test file. `reproduce` is the command that judges the case, `notes` are on GPUs."""
-    name = location.function.rpartition(".")[2]
-    operands = [x for call in bug.before for x in call.operands] + list(bug.operands)
-    long = list(dict.fromkeys(x for x in operands if len(x.elements) > SHOWN))
-    body = list(_indent(_write_body(bug, location, calling, long)))
-    renews = any("overwrite(" in line for line in body)
-    needs_patches = bool(bug.tuned) or None not in (location.kernels, location.module)
-    helpers = [
-        HEAD,
-        *[RENEW] * renews,
-        *[ROOM] * bug.guarded,
-        *[NUMBERS] * bool(long),
-    ]
-    lines = [
-        f'"""A call of {name} that goes wrong, found by gemmproof {__version__}."""',
-        "",
-        *_comment(_list_facts(bug, reproduce, notes)),
-        "",
-        *["import importlib.util"] * (location.module is None),
-        "import os",
-        *["from pathlib import Path"] * (location.kernels is not None),
-        "",
-        "import pytest",
-        "import torch",
-        *["from torch.overrides import TorchFunctionMode"] * bug.guarded,
-        "",
-        *_write_paths(location),
-        *(line for operand in long for line in _write_long(operand, long)),
-        "\n\n\n".join(helpers),
-        "",
-        "",
-        SKIP,
-        f"def test_{name}({'monkeypatch' * needs_patches}):",
-        *body,
-        "",
-    ]
-    return "\n".join(lines)
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    first = location.function.partition(".")[0]
+    names = [first] if calling.call is None else _list_names(bug, calling.call) or [first]
+    reserved = {*NAMES, *bug.values, *(x.name for x in bug.operands)}
+    aliases = {n: _find_free(n, reserved) for n in dict.fromkeys([*names, *bug.tuned])}
+    calls: list[Bug | StatedCall] = [*bug.before, bug]
+    labels = _label_long(x for call in calls for x in call.operands)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(TEMPLATE).render(
+        bug=bug,
+        location=location,
+        name=location.function.rpartition(".")[2],
+        version=__version__,
+        result=bug.finding.result,
+        formula=calling.spec,
+        is_finite=all(math.isfinite(x) for _, x, _ in bug.expected),
+        is_bounded=any(allowed for _, _, allowed in bug.expected),
+        facts=_list_facts(bug, reproduce, notes),
+        calls=calls,
+        aliases=aliases,
+        labels=labels,
+        comment=_comment,
+        quote=quote,
+        write_call=partial(_write_call, bug, location, calling, aliases),
+        write_elements=_write_elements,
+        write_import=_write_import,
+        write_number=_write_number,
+        write_operand=partial(_write_operand, labels),
+    )
 
 
 def _list_facts(bug: Bug, reproduce: str, notes: Sequence[str]) -> Iterator[str]:
@@ -285,51 +166,12 @@ def _list_facts(bug: Bug, reproduce: str, notes: Sequence[str]) -> Iterator[str]
     yield f"gemmproof:  {reproduce}"
 
 
-def _comment(facts: Iterable[str]) -> Iterator[str]:
+def _comment(facts: Iterable[str]) -> str:
+    lines = []
     for fact in facts:
         pasted = fact.startswith(("gemmproof: ", "Hypothesis: "))
-        wrapped = [clean(fact)] if pasted else textwrap.wrap(clean(fact), WIDTH - 2)
-        yield from (f"# {line}".rstrip() for line in wrapped)
-
-
-def _write_body(bug: Bug, location: Place, calling: Calling, long: _Long) -> Iterator[str]:
-    first = location.function.partition(".")[0]
-    names = [first] if calling.call is None else _list_names(bug, calling.call) or [first]
-    reserved = {*NAMES, *bug.values, *(x.name for x in bug.operands)}
-    aliases = {n: _find_free(n, reserved) for n in dict.fromkeys([*names, *bug.tuned])}
-    yield from _write_import(location, aliases)
-    for name, number in bug.tuned.items():
-        yield f"# the configuration of the case, number {number} of those that are tried"
-        yield f"configs = {aliases[name]}.configs[{number}:{number + 1}]"
-        yield f'monkeypatch.setattr({aliases[name]}, "configs", configs)'
-    previous: StatedOperands = ()
-    for number, call in enumerate(bug.before):
-        yield from _comment([f"{call.label}:"])
-        yield from _write_operands(call.operands, previous, long)
-        compared = bug.same and number == 0
-        yield from _write_call(bug, call, location, calling, aliases, "c" * compared)
-        yield from ["first_c = c.clone()"] * compared
-        yield ""
-        previous = call.operands if call.shares else ()
-    yield from ["# the call of the case:"] * bool(bug.before)
-    yield from _write_operands(bug.operands, previous, long)
-    yield from _write_call(bug, bug, location, calling, aliases, "c")
-    yield from _write_comparison(bug, calling.spec)
-    yield "assert_memory_unchanged()"
-
-
-def _write_operands(
-    operands: StatedOperands, previous: StatedOperands, long: _Long
-) -> Iterator[str]:
-    """Yield the operands of a call; those of the `previous` call get new elements."""
-    for operand in operands:
-        if operand.use == READ and operand in previous:
-            continue
-        if previous:
-            yield from _write_operand(operand, "renewed", long)
-            yield f"overwrite({operand.name}, renewed)"
-        else:
-            yield from _write_operand(operand, operand.name, long)
+        lines += [clean(fact)] if pasted else textwrap.wrap(clean(fact), WIDTH - 2)
+    return "\n".join(f"# {line}".rstrip() for line in lines)
 
 
 def _find_free(name: str, reserved: set[str]) -> str:
@@ -339,26 +181,10 @@ def _find_free(name: str, reserved: set[str]) -> str:
     return name
 
 
-def _write_paths(location: Place) -> Iterator[str]:
-    if location.kernels is not None:
-        yield f"# where the {'file' if location.module is None else 'module'} is, from this folder"
-        yield f"KERNELS = {quote(location.kernels)}"
-
-
-def _write_import(location: Place, names: Mapping[str, str]) -> Iterator[str]:
-    """Yield the import of the module's names, each under its alias in the test."""
-    if location.module is None:
-        yield "path = Path(__file__).resolve().parent / KERNELS"
-        yield 'spec = importlib.util.spec_from_file_location("the_kernels", path)'
-        yield "module = importlib.util.module_from_spec(spec)"
-        yield "spec.loader.exec_module(module)"
-        yield from (f"{alias} = module.{name}" for name, alias in names.items())
-    else:
-        if location.kernels is not None:
-            yield "monkeypatch.syspath_prepend(Path(__file__).resolve().parent / KERNELS)"
-        imports = [n if n == alias else f"{n} as {alias}" for n, alias in names.items()]
-        yield from _list_parts(f"from {location.module} import ", "", imports, "")
-    yield ""
+def _write_import(module: str, names: Mapping[str, str]) -> str:
+    """Write the import of a module's names, each under its alias in the test."""
+    imports = [n if n == alias else f"{n} as {alias}" for n, alias in names.items()]
+    return _write_parts(f"from {module} import ", "", imports, "")
 
 
 def quote(text: str) -> str:
@@ -377,35 +203,38 @@ def _list_names(bug: Bug, call: str) -> list[str]:
     return [n for n in dict.fromkeys(used) if n not in own and not hasattr(builtins, n)]
 
 
-def _write_operand(operand: StatedOperand, name: str, long: _Long) -> Iterator[str]:
+def _write_operand(labels: Mapping[StatedOperand, str], operand: StatedOperand, name: str) -> str:
     pairs = [f"{at}: {_write_number(x)}" for at, x in operand.elements]
     elements = "{" + ", ".join(pairs) + "}"
     if operand.use == WRITTEN:
         elements = "None"
-    elif len(pairs) > SHOWN:
-        elements = f"read_numbers({_label_long(operand, long)})"
+    elif operand in labels:
+        elements = f"read_numbers({labels[operand]})"
     items = [quote(operand.name), elements, operand.dtype]
     items += [f"shape={operand.shape}", f"strides={operand.strides}"]
     items += [f"offset={operand.offset}"] * bool(operand.offset)
     items += ["writable=True"] * (operand.use != READ)
-    for line in _list_parts(f"{name} = place", "(", items, ")"):
-        if len(line) + 4 > WIDTH and line == f"    {elements},":
-            yield from ("    {", *(f"        {pair}," for pair in pairs), "    },")
-        else:
-            yield line
+    text = _write_parts(f"{name} = place", "(", items, ")")
+    line = f"    {elements},"
+    if len(line) + 4 <= WIDTH:
+        return text
+    return text.replace(line, "\n".join(["    {", *(f"        {x}," for x in pairs), "    },"]))
 
 
-def _write_long(operand: StatedOperand, long: _Long) -> Iterator[str]:
+def _write_elements(operand: StatedOperand) -> str:
     items = (f"{','.join(map(str, at))}={_write_plain(x)}" for at, x in operand.elements)
-    yield f'{_label_long(operand, long)} = """'
-    yield from textwrap.wrap(" ".join(items), WIDTH, break_on_hyphens=False)
-    yield '"""'
+    return "\n".join(textwrap.wrap(" ".join(items), WIDTH, break_on_hyphens=False))
 
 
-def _label_long(operand: StatedOperand, long: _Long) -> str:
-    alike = [x for x in long if x.name == operand.name]
-    number = f"_{alike.index(operand) + 1}" if len(alike) > 1 else ""
-    return f"ELEMENTS_OF_{operand.name.upper()}{number}"
+def _label_long(operands: Iterable[StatedOperand]) -> dict[StatedOperand, str]:
+    """Name the texts of operands with many elements, by number if several have one name."""
+    long = list(dict.fromkeys(x for x in operands if len(x.elements) > SHOWN))
+    labels = {}
+    for operand in long:
+        alike = [x for x in long if x.name == operand.name]
+        number = f"_{alike.index(operand) + 1}" if len(alike) > 1 else ""
+        labels[operand] = f"ELEMENTS_OF_{operand.name.upper()}{number}"
+    return labels
 
 
 def _write_number(x: float) -> str:
@@ -419,13 +248,13 @@ def _write_plain(x: float) -> str:
 
 def _write_call(
     bug: Bug,
-    call: Bug | StatedCall,
     location: Place,
     calling: Calling,
     names: Mapping[str, str],
+    call: Bug | StatedCall,
     result: str,
-) -> Iterator[str]:
-    """Yield one of the calls of a bug; `result` is the name of its result, "" if unused."""
+) -> str:
+    """Write one of the calls of a bug; `result` is the name of its result, "" if unused."""
     others = [x.name for x in call.operands if x.name not in ("a", "b")]
     into = next(iter(bug.written[bug.result : bug.result + 1]), "")
     target = "" if into or not result else f"{result} = "
@@ -440,53 +269,19 @@ def _write_call(
         named = [f"{n}={n}" for n in others] + [f"{n}={x}" for n, x in call.values.items()]
         first, dot, rest = location.function.partition(".")
         head = f"{target}{names[first]}{dot}{rest}"
-        lines = list(_list_parts(head, "(", ["a", "b", *named], ")"))
-    yield from ["with Room():"] * bug.guarded
-    yield from _indent(lines) if bug.guarded else lines
-    if not result:
-        return
-    if into:
-        yield from [f"{result} = {into}"] * (into != result)
-    elif bug.results - len(bug.written) > 1:
-        yield f"{result} = {result}[{bug.result - len(bug.written)}]"
+        lines = [_write_parts(head, "(", ["a", "b", *named], ")")]
+    if bug.guarded:
+        lines = ["with Room():", textwrap.indent("\n".join(lines), "    ")]
+    if result and into:
+        lines += [f"{result} = {into}"] * (into != result)
+    elif result and bug.results - len(bug.written) > 1:
+        lines.append(f"{result} = {result}[{bug.result - len(bug.written)}]")
+    return "\n".join(lines)
 
 
-def _write_comparison(bug: Bug, formula: str | None) -> Iterator[str]:
-    if bug.same:
-        rows = "" if bug.rows is None else f"[..., :{bug.rows}, :]"
-        text = SAME.replace("ROWS", rows)
-    elif not bug.expected:
-        text = EXACT if bug.exact else ""
-    elif not all(math.isfinite(x) for _, x, _ in bug.expected):
-        text = NOT_FINITE
-    elif any(allowed for _, _, allowed in bug.expected):
-        text = BOUNDED
-        yield "# derived: what sums in the contract's accumulator, in any order, and one rounding"
-        yield "# may be off by (gemmproof's reference/bounds.py), not a measured tolerance"
-    else:
-        text = LISTED
-        of = "" if formula is None else f" of {formula}"
-        yield from _comment([f"the exact result{of}, rounded once"])
-    if bug.expected and not bug.same:
-        yield "wanted = {"
-        for at, x, allowed in bug.expected:
-            shown = _write_number(x)
-            pair = f"({shown}, {_write_number(allowed)})" if text is BOUNDED else shown
-            yield f"    {at}: {pair},"
-        yield "}"
-    yield from text.replace("NAME", bug.finding.result).replace("WANTED", "wanted").splitlines()
-
-
-def _list_parts(head: str, opening: str, items: Sequence[str], closing: str) -> Iterator[str]:
-    """Yield the items on one line, or on a line each if that is too long."""
+def _write_parts(head: str, opening: str, items: Sequence[str], closing: str) -> str:
+    """Write the items on one line, or on a line each if that is too long."""
     line = f"{head}{opening}{', '.join(items)}{closing}"
     if len(line) + 8 <= WIDTH:
-        yield line
-        return
-    yield f"{head}{opening or '('}"
-    yield from (f"    {item}," for item in items)
-    yield closing or ")"
-
-
-def _indent(lines: Iterable[str]) -> Iterator[str]:
-    return (f"    {line}" if line else "" for line in lines)
+        return line
+    return "\n".join([f"{head}{opening or '('}", *(f"    {x}," for x in items), closing or ")"])
