@@ -127,6 +127,57 @@ def dependencies(path: Path, package: str, known: dict[str, Path]) -> set[str]:
     return (imported & known.keys()) - {"gemmproof"}
 
 
+FEATURES = ("bench", "drift", "explain", "lowering", "mutate", "reproduce", "signoff")
+# module that is not of a feature -> the features that it may import
+ADMITTED = {
+    "gemmproof.backends.cuda": {"lowering"},
+    "gemmproof.engine.assemble": {"lowering"},
+    "gemmproof.engine.sections": {"lowering"},
+    "gemmproof.plugin": {"bench", "drift"},
+    "gemmproof.plugin_reports": {"drift"},
+    "gemmproof.worker.serve": {*FEATURES} - {"signoff"},
+}
+# a sign-off reads the records that other commands wrote
+RECORDS = {"gemmproof.bench.record", "gemmproof.mutate.record"}
+
+
+def feature_of(module: str) -> str:
+    """Return the feature that a module belongs to, "" if to none."""
+    return next((name for name in FEATURES if f"{module}.".startswith(f"gemmproof.{name}.")), "")
+
+
+def find_crossings(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
+    """Return each module, and one of a feature that it may not import."""
+    return [
+        (name, other)
+        for name, others in graph.items()
+        for other in sorted(others - (RECORDS if feature_of(name) == "signoff" else set()))
+        if feature_of(other) not in ("", feature_of(name))
+        and name.split(".")[1:2] not in (["commands"], ["options"])
+        and feature_of(other) not in ADMITTED.get(name, ())
+    ]
+
+
+def test_no_feature_is_imported_by_another_or_by_the_core():
+    known = modules()
+    assert all(any(feature_of(name) == feature for name in known) for feature in FEATURES)
+    graph = {name: dependencies(path, name, known) for name, path in known.items()}
+    assert find_crossings(graph) == []
+
+
+def test_a_feature_that_is_imported_by_another_is_seen():
+    draw, record = "gemmproof.drift.plot", "gemmproof.bench.record"
+    graph = {
+        "gemmproof.bench.plot": {draw, record},
+        "gemmproof.signoff.verdict": {draw, record},
+        "gemmproof.engine.check": {draw},
+        "gemmproof.plugin": {draw},
+        "gemmproof.commands.drift": {draw},
+    }
+    crossings = find_crossings(graph)
+    assert crossings == [(name, draw) for name in list(graph)[:3]]
+
+
 def find_circle(graph: dict[str, set[str]]) -> list[str]:
     """Return modules that import each other in a ring, or [] if there is no ring."""
     done: set[str] = set()

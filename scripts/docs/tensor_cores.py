@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scripts.docs.markdown import fill, make_table, update
 
-from gemmproof.drift.plot import scale_axes, write_svg
+from gemmproof.drift.plot import scale_axes
 from gemmproof.properties.judges.accumulator_drift import Measure, measure
 from gemmproof.reference.accumulator import Accumulator
 from gemmproof.reference.dot import DotModel, dot_model
@@ -16,6 +16,7 @@ from gemmproof.reference.dot.tensor_core import Unit
 from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
+from gemmproof.svg import write_svg
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "what-your-tensor-core-computes.md"

@@ -10,11 +10,11 @@ from gemmproof.bench.problems import Problem
 from gemmproof.bench.record import SOURCE, BenchReport, TimedRow
 from gemmproof.bench.run import Plan, run_plan
 from gemmproof.bench.timed_calls import make_callee, make_target_peer
+from gemmproof.identity import describe
 from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import versions
-from gemmproof.signoff.source import describe
 from gemmproof.target import Calling, Target, TargetError, load
 from gemmproof.worker.protocol import Listener, Request
 

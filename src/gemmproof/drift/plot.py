@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -12,6 +10,7 @@ from gemmproof.properties.judges.accumulator_drift import DATA, Drift
 from gemmproof.reference.formats import FORMATS
 from gemmproof.report.record import Report
 from gemmproof.report.text import kernel_name
+from gemmproof.svg import write_svg
 
 # The colours of Okabe and Ito, which everybody can distinguish; markers distinguish them in print.
 STYLES = {
@@ -20,19 +19,6 @@ STYLES = {
     "cancelling": {"color": "#009E73", "marker": "^"},
     "wide": {"color": "#CC79A7", "marker": "D"},
 }
-
-
-@contextmanager
-def write_svg(path: Path, width: float, height: float) -> Iterator[Any]:
-    """Yield a figure, sizes in inches, and write it: the same bytes for the same data."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "gemmproof"}  # text stays text
-    with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        yield figure
-        figure.savefig(path, format="svg", metadata={"Date": None}, bbox_inches="tight")
 
 
 def scale_axes(axes: Any, sizes: list[int]) -> None:

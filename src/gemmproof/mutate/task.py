@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, attempt, conclude
 from gemmproof.engine.sections import begin_report, emit_partial, make_report
+from gemmproof.identity import describe
 from gemmproof.mutate.generate import Reach, watch_calls, watch_launches, watch_translation
 from gemmproof.mutate.search import ENOUGH, FEW, Search, optimise, run_no_grids, watch_programs
 from gemmproof.mutate.source import replace_source
@@ -18,7 +19,6 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import PROVED, Proof
 from gemmproof.reference.simulator import run
 from gemmproof.report.record import ProofResult, Report
-from gemmproof.signoff.source import describe
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import Listener, Request
 

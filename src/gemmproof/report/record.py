@@ -86,7 +86,7 @@ RESIDUES = ("0", "1", "BLOCK-1", "other")
 class Identity:
     """The identity of a kernel: the hashes of its parts' texts in the project, and its guarantees.
 
-    `source` are the parts that the wrapper can reach (signoff/source.py), `formula` those of its
+    `source` are the parts that the wrapper can reach (identity.py), `formula` those of its
     formula. `contract` and `operands` are text. `lack` is the reason, in one line, if unknown.
     """
 

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
+from typing import Any
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import COMPILER

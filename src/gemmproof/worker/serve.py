@@ -128,8 +128,8 @@ def serve(request: Request, emit: Listener) -> None:
             "formats": [k.contract.formats for k in loaded],
         }
         return emit({"event": "kernels", **fields, "alone": alone})
+    from gemmproof.identity import describe
     from gemmproof.properties.contract import WITHOUT, list_gpus, list_promised
-    from gemmproof.signoff.source import describe
 
     module, _, function = request.engine.partition(":")
     check = getattr(import_module(module), function)

@@ -1,4 +1,4 @@
-"""The source that a sign-off covers, and its facts."""
+"""The identity of a kernel: its contract, and every part of the source that it can reach."""
 
 from __future__ import annotations
 
@@ -398,9 +398,10 @@ def describe(kernel: KernelUnderTest, imported: float = math.inf) -> Identity:
 def _describe(kernel: KernelUnderTest, imported: float) -> Identity:
     declared = encode(kernel.contract)
     contract = {
-        name: _name(value) if callable(value) else value for name, value in declared.items()
+        name: _label_function(value) if callable(value) else value
+        for name, value in declared.items()
     }
-    operands = {name: _say(operand) for name, operand in kernel.operands.items()}
+    operands = {name: _format_operand(operand) for name, operand in kernel.operands.items()}
     source = trace(kernel.launch, imported=imported)
     formula = trace(kernel.spec) if kernel.spec is not None else {}
     # a formula in the same function as the wrapper changes with it
@@ -409,7 +410,7 @@ def _describe(kernel: KernelUnderTest, imported: float) -> Identity:
     return Identity(source, own, contract, operands, lack)
 
 
-def _say(operand: object) -> str:
+def _format_operand(operand: object) -> str:
     """Format an operand; a function of its values by a hash of its text."""
     if not isinstance(operand, Operand):
         return repr(operand)
@@ -418,11 +419,11 @@ def _say(operand: object) -> str:
     layouts = operand.layouts if isinstance(operand.layouts, str) else " ".join(operand.layouts)
     parts += [f"layouts {layouts}"] if layouts != "contiguous" else []
     if operand.values is not None:
-        named = _name(operand.values) if callable(operand.values) else str(operand.values)
+        named = _label_function(operand.values) if callable(operand.values) else str(operand.values)
         parts.append(f"values {named}")
     return " ".join(parts)
 
 
-def _name(function: object) -> str:
+def _label_function(function: object) -> str:
     name = getattr(function, "__name__", type(function).__name__)
     return f"{name} {hash_texts(trace(function).values())[:8]}"

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from gemmproof.identity import describe, trace
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import Identity
-from gemmproof.signoff.source import describe, trace
 from gemmproof.target import load_file
 
 FILES = {
@@ -113,9 +113,9 @@ def project(tmp_path, monkeypatch):
         for name in list_loaded():
             monkeypatch.delitem(sys.modules, name)
         sys.dont_write_bytecode = True
-        from gemmproof.signoff import source
+        from gemmproof import identity
 
-        source.find_file.cache_clear()
+        identity.find_file.cache_clear()
         module = load_file(tmp_path / "kernels.py")
         return Identity(source=trace(getattr(module, function))).digest
 
