@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
 import types
 from collections import defaultdict
@@ -12,6 +11,7 @@ from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from triton.backends.compiler import GPUTarget
 
 from gemmproof.reference.fake_cuda import tensors
 from gemmproof.reference.fake_cuda.tensors import (
@@ -30,6 +30,7 @@ from gemmproof.reference.fake_cuda.tensors import (
     refusal,
 )
 from gemmproof.reference.gpus import DEFAULT, GPU, GPUS
+from gemmproof.reference.triton_hooks import Change, replace_device, swap
 
 # -- bindings ------------------------------------------------------------------------------------
 _DEFAULT = "_set_default_tensor_type"
@@ -66,7 +67,6 @@ def _refuse_cuda_type(original: Any) -> Any:
 
 
 # -- answers about the device --------------------------------------------------------------------
-Change = tuple[Any, str, Any]  # an owner, the name of its attribute, and the replacement
 _PARTS = "memory random streams graphs nvtx profiler tunable jiterator nccl gds green_contexts"
 _CUDA, _HIP = "12.8", "6.4.43484-123eb5128"
 
@@ -252,8 +252,6 @@ def _of_cuda(gpu: GPU) -> dict[str, Any]:
 @functools.cache
 def changes(gpu: GPU) -> tuple[Change, ...]:
     """Return every attribute that is replaced while the fake device is active."""
-    import triton.testing
-
     cuda, amd = _of_cuda(gpu), gpu.is_amd
     replacements: list[Change] = [
         (torch.cuda, "_sleep", _NOTHING),
@@ -261,8 +259,6 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
         (torch._C, "_cuda_getCurrentRawStream", always(0)),
         # torch's own accepts no stream but torch's
         (torch.Tensor, "record_stream", _NOTHING),
-        # Times of a fake device mean nothing, and large products take minutes.
-        (triton.testing.Mark, "run", _NOTHING),
     ]
     replacements += refuse_bindings({name for owner, name, _ in replacements if owner is torch._C})
     for module in [
@@ -298,7 +294,7 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
     replacements += _list_answered(torch.backends.cuda, {"is_built": always(True)})
     # both call nvidia-smi, which may not be there
     tools = {"nvsmi": _answer_queries(gpu), "set_gpu_clock": refusal("set_gpu_clock", None)}
-    replacements += _list_answered(triton.testing, {**_BENCHES, **tools})
+    replacements += replace_device(_driver(gpu), {**_BENCHES, **tools}, _handle_like)
     return tuple(replacements)
 
 
@@ -317,35 +313,7 @@ def _list_refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
             yield module, name, refusal(f"{module.__name__}.{name}", value)
 
 
-@contextmanager
-def swap(replacements: tuple[Change, ...]) -> Iterator[None]:
-    """Replace every attribute within the context."""
-    before = [(owner, name, vars(owner).get(name, swap)) for owner, name, _ in replacements]
-    try:
-        for owner, name, answer in replacements:
-            setattr(owner, name, answer)
-        yield
-    finally:
-        for owner, name, value in reversed(before):
-            if value is swap:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
-
-
 # -- libraries -----------------------------------------------------------------------------------
-def list_libraries() -> list[tuple[Any, str, Any]]:
-    """Return Triton's bindings of libraries of a GPU's driver, each with its replacement.
-
-    Scripts that compare a kernel with cuBLAS create a handle when they are imported; no kernel
-    needs it. Older Tritons have no such binding.
-    """
-    libtriton = importlib.import_module("triton._C.libtriton")
-    cublas = getattr(getattr(libtriton, "nvidia", None), "cublas", None)
-    real = getattr(cublas, "CublasLt", None)
-    return [] if real is None else [(cublas, "CublasLt", _handle_like(real))]
-
-
 def _handle_like(real: type) -> type:
     """Return a class constructed as `real` is; each of its methods is refused by name."""
     methods = {
@@ -400,8 +368,6 @@ def _utilities(gpu: GPU) -> Any:
 
 def _driver(gpu: GPU) -> Any:
     """Return driver.active, for a wrapper's queries; it launches nothing."""
-    from triton.backends.compiler import GPUTarget
-
     major, minor = gpu.capability
     kind, arch = ("hip", gpu.name) if gpu.is_amd else ("cuda", major * 10 + minor)
     return Facts(
@@ -426,15 +392,6 @@ def _refusals(owner: str, names: str) -> dict[str, Any]:
     return {name: refusal(f"{owner}.{name}", None) for name in names.split()}
 
 
-@functools.cache
-def _changes(gpu: GPU) -> tuple[Change, ...]:
-    from triton.runtime import driver
-
-    active = _driver(gpu)
-    drivers = ((driver, "_active", active), (driver, "_default", active))
-    return (*changes(gpu), *list_libraries(), *drivers)
-
-
 @contextmanager
 def fake_gpu(target: str | None = None) -> Iterator[None]:
     """Make CUDA seem present, with the figures of `target` (gpus.DEFAULT if None).
@@ -447,7 +404,7 @@ def fake_gpu(target: str | None = None) -> Iterator[None]:
     if target not in GPUS:
         raise ValueError(f"target: got {target!r}, expected one of {' '.join(GPUS)}")
     with ExitStack() as stack:
-        stack.enter_context(swap(_changes(GPUS[target])))
+        stack.enter_context(swap(changes(GPUS[target])))
         stack.enter_context(default_device())
         if "torch._dynamo" in sys.modules:  # functions compiled before run uncompiled
             stack.enter_context(torch.compiler.set_stance("force_eager"))

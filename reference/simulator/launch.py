@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import sys
-import types
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -14,14 +11,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-import triton.language as tl
 from triton import knobs
 from triton.compiler.compiler import make_backend
-from triton.runtime import _allocation, driver
-from triton.runtime.autotuner import Autotuner
-from triton.runtime.jit import JITFunction
+from triton.runtime import _allocation
 
-from gemmproof.reference.fake_cuda.driver import swap
 from gemmproof.reference.fake_cuda.tensors import Facts, Table, make_unknown_name, note_change
 from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulation import (
@@ -40,6 +33,7 @@ from gemmproof.reference.simulator.session import Context, Session
 from gemmproof.reference.simulator.translate import lower
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.triton_frontend import get_name, identify, make_ttir
+from gemmproof.reference.triton_hooks import TunedLaunch, compile_with, intercept, swap
 from gemmproof.reference.ttir import ReadError, Type, pointer_to, read_module
 
 # -- arguments -----------------------------------------------------------------------------------
@@ -286,67 +280,7 @@ def _record(
     )
 
 
-# -- Triton's interpreter ------------------------------------------------------------------------
-def interpreted_class() -> Any:
-    """Return the class of kernels under TRITON_INTERPRET=1, or None if it is not loaded."""
-    module = sys.modules.get("triton.runtime.interpreter")
-    return None if module is None else module.InterpretedFunction
-
-
-def find_jitted(kernel: Any) -> Any:
-    """Return the kernel as it would be without TRITON_INTERPRET=1, created once.
-
-    Kernels that it calls by name are replaced in the same way.
-    """
-    if "_gemmproof_jitted" not in vars(kernel):
-        fn = kernel.fn
-        scope = dict(fn.__globals__)
-        copy = types.FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, fn.__closure__)
-        functools.update_wrapper(copy, fn)
-        del vars(copy)["__wrapped__"]
-        kernel._gemmproof_jitted = JITFunction(copy, **kernel.kwargs)
-        for name in fn.__code__.co_names:
-            if type(scope.get(name)) is interpreted_class():
-                scope[name] = find_jitted(scope[name])
-    kernel._gemmproof_jitted.pre_run_hooks = kernel.pre_run_hooks
-    return kernel._gemmproof_jitted
-
-
-def language_patches() -> Iterator[tuple[Any, str, Any]]:
-    """Yield (owner, name, function) for each function of Triton's own library to be replaced."""
-    kind = interpreted_class()
-    if kind is None:
-        return
-    for name, module in list(sys.modules.items()):
-        if name.startswith("triton.language"):
-            for word, value in list(vars(module).items()):
-                if type(value) is kind:
-                    yield module, word, find_jitted(value)
-    for word, value in list(vars(tl.tensor).items()):
-        cells = getattr(value, "__closure__", None) or ()
-        inner = next((c.cell_contents for c in cells if type(c.cell_contents) is kind), None)
-        if inner is not None:
-            yield tl.tensor, word, find_jitted(inner)
-
-
 # -- launch --------------------------------------------------------------------------------------
-class _Device(int):
-    """A device number that keeps Triton's cache of simulated kernels apart from others."""
-
-    key: str
-
-    def __new__(cls, key: str) -> _Device:
-        device = super().__new__(cls, 0)
-        device.key = key
-        return device
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return self.key == other.key if isinstance(other, _Device) else int(self) == other
-
-
 @contextmanager
 def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iterator[None]:
     """Run every launch of a Triton kernel on the simulator, for `session`, within the context.
@@ -354,13 +288,11 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
     `compiler` compiles the kernels, the simulator's unless another is given.
     """
     tuned: dict[int, tuple[int, int]] = {}
-    original_run, original_compile = JITFunction.run, JITFunction._do_compile
-    original_tune = Autotuner.run
 
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        session.configs, session.written = tuned.pop(id(self), (1, 1))
+    def run(original: Any, kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        session.configs, session.written = tuned.pop(id(kernel), (1, 1))
         try:
-            return original_run(self, *args, **kwargs)
+            return original(kernel, *args, **kwargs)
         except SimulatorError as error:
             error.where = error.where or calling_line()
             raise
@@ -370,42 +302,29 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
             reason = str(error.args[0]) if error.args else type(error).__name__
             # an option of another backend, or of another version of Triton
             kind = Unsupported if reason.endswith("specified but unrecognised") else KernelError
-            raise kind(f"{self.fn.__name__}: {reason}", calling_line()) from error
+            raise kind(f"{kernel.fn.__name__}: {reason}", calling_line()) from error
 
-    def compile_with_frontend(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with swap(((self, "compile", compiler),)):
-            return original_compile(self, *args, **kwargs)
-
-    def tune(self: Any, *args: Any, **kwargs: Any) -> Any:
-        configs = _prune(self, args, kwargs)
+    def tune(launch: TunedLaunch) -> Any:
+        configs = launch.prune()
         config = configs[session.config % len(configs)]
         try:
             if session.tries and len(configs) > 1:
-                _try_out(self, config, args, kwargs, session)
-            tuned[id(_innermost(self))] = len(configs), len(self.configs)
-            with swap(((self, "configs", [config]),)):  # a single one is not timed
-                return original_tune(self, *args, **kwargs)
+                # the launch and accesses are not recorded; what it changes in memory remains
+                trace, launches = session.trace, list(session.run.launches)
+                session.trace = None
+                launch.try_out(config)
+                session.trace, session.run.launches = trace, launches
+            tuned[id(launch.kernel)] = len(configs), len(launch.tuner.configs)
+            return launch.run(config)
         except CompileError as error:
             if len(configs) == 1:
                 raise
             shown = " ".join(f"{k}={v}" for k, v in config.kwargs.items())
             raise CompileError(f"{error.message} with [{shown}]", error.where) from error
 
-    def run_interpreted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return run(find_jitted(self), *args, **kwargs)
-
-    device = _Device(f"gemmproof {session.target or 'ieee'}{' sampled' * session.sampled}")
-    interpreted = interpreted_class()
-    patches = (
-        (JITFunction, "run", run),
-        *([(interpreted, "run", run_interpreted)] if interpreted is not None else []),
-        *language_patches(),
-        (JITFunction, "_do_compile", compile_with_frontend),
-        (Autotuner, "run", tune),
-        (driver.active, "get_current_device", lambda: device),
-        (Kernel, "session", session),
-    )
-    with swap(patches), warnings.catch_warnings():
+    device = f"gemmproof {session.target or 'ieee'}{' sampled' * session.sampled}"
+    hooks = intercept(launch=run, compile=compile_with(compiler), tune=tune, device=device)
+    with hooks, swap([(Kernel, "session", session)]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION")
         yield
 
@@ -415,39 +334,3 @@ def _raised_by_triton(error: BaseException) -> bool:
     *_, (frame, _) = walk_tb(error.__traceback__)
     file = frame.f_code.co_filename
     return "/triton/" in file or file.startswith("<") or "dynamic_func" in file
-
-
-def _try_out(
-    tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str, Any], session: Session
-) -> None:
-    """Make a trial run, with the hooks that Triton's tuner calls around a run and after the last.
-
-    Its launch and accesses are not recorded as the call's; its changes of memory remain.
-    """
-    trace, launches = session.trace, list(session.run.launches)
-    given = {**kwargs, **config.all_kwargs()}
-    named = {**tuner.nargs, **given}
-    session.trace = None
-    if config.pre_hook is not None:
-        config.pre_hook(named)
-    tuner.pre_hook(named)
-    tuner.fn.run(*args, **given)
-    tuner.post_hook(named, exception=None)
-    tuner.pre_hook(named, reset_only=True)
-    session.trace, session.run.launches = trace, launches
-
-
-def _innermost(tuner: Any) -> Any:
-    function = tuner
-    while not isinstance(function, JITFunction):
-        function = find_jitted(function) if type(function) is interpreted_class() else function.fn
-    return function
-
-
-def _prune(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Return the configurations that the kernel's own pruning leaves for these arguments."""
-    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-    pruned = list(tuner.prune_configs(kwargs))
-    if not pruned:
-        raise KernelError(f"{_innermost(tuner).__name__}: autotune leaves no configuration")
-    return pruned

@@ -20,7 +20,6 @@ from scripts.gpu.evidence import (
     run_each,
 )
 from scripts.gpu.sanitize import copy_to_device
-from triton.runtime.jit import JITFunction
 
 from gemmproof.backends.autotune import force
 from gemmproof.fake_device import DeviceRequest
@@ -37,9 +36,9 @@ from gemmproof.lowering.task import launch as launch_dot
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.fake_cuda.driver import swap
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.simulation import CompileError
+from gemmproof.reference.triton_hooks import intercept
 from gemmproof.target import TargetError
 from gemmproof.worker.protocol import Request
 
@@ -150,16 +149,16 @@ def launch_kernel(kernel: KernelUnderTest, case: Case, binaries: set[str]) -> Ro
     """Return Triton's facts on the functions of a real call, and the number of equal binaries."""
     DeviceRequest.device = True
     loaded: list[Any] = []
-    compile_, device = JITFunction._do_compile, torch.device("cuda")
+    device = torch.device("cuda")
 
-    def keep(self: Any, *args: Any, **kwargs: Any) -> Any:
-        compiled = compile_(self, *args, **kwargs)
+    def keep(original: Any, *args: Any, **kwargs: Any) -> Any:
+        compiled = original(*args, **kwargs)
         loaded.append(compiled)
         return compiled
 
     try:
         tensors = {name: copy_to_device(x, device) for name, x in tensors_of(case, kernel).items()}
-        with force(0), swap(((JITFunction, "_do_compile", keep),)):
+        with force(0), intercept(compile=keep):
             kernel.call(case, tensors)
         torch.cuda.synchronize()
     except Exception as error:  # of the machine or of the kernel: the binaries were compared

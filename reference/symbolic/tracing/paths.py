@@ -16,7 +16,6 @@ from torch._subclasses.fake_tensor import (
 )
 
 from gemmproof.reference.fake_cuda import fake_gpu
-from gemmproof.reference.fake_cuda.driver import swap
 from gemmproof.reference.provenance import owner, raising_line, words_of
 from gemmproof.reference.simulation import SimulatorError
 from gemmproof.reference.symbolic.terms import Atom, Cond, every
@@ -38,6 +37,7 @@ from gemmproof.reference.symbolic.tracing.trace import (
     WrapperRun,
 )
 from gemmproof.reference.symbolic.tracing.traced_launches import Answers, Watch, trace_launches
+from gemmproof.reference.triton_hooks import swap
 from gemmproof.reference.work import counted_seconds
 
 # -- merge ---------------------------------------------------------------------------------------

@@ -17,9 +17,7 @@ import torch
 from torch._guards import Source
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gemmproof.reference.fake_cuda.driver import Change
 from gemmproof.reference.fake_cuda.tensors import CPU, CUDA, is_host
 from gemmproof.reference.provenance import calling_line, owner
 from gemmproof.reference.simulation import NOWHERE, Where
@@ -47,6 +45,7 @@ from gemmproof.reference.symbolic.tracing.trace import (
     to_cond,
     to_term,
 )
+from gemmproof.reference.triton_hooks import Change
 from gemmproof.reference.work import METER, counted_seconds
 
 # -- torch's tracing -----------------------------------------------------------------------------
@@ -138,21 +137,14 @@ def as_concrete() -> tuple[Change, ...]:
     Python's own max and min would compare, and each order of the sizes would be a path.
     """
     actual = vars(FakeTensor)["device"]
-    check = TensorDescriptor.__post_init__
 
     def device(self: Any) -> Any:
         if not _asked_by_user():
             return actual.__get__(self)
         return CPU if is_host(self) else CUDA
 
-    def post_init(self: Any) -> None:
-        if _isinstance(self.base, FakeTensor):  # which Triton exempts
-            assert self.base.data_ptr() % 16 == 0, "base must be 16-byte aligned"
-        check(self)
-
     return (
         (FakeTensor, "device", property(device, actual.fset)),
-        (TensorDescriptor, "__post_init__", post_init),
         (builtins, "isinstance", _is_instance),
         (builtins, "max", _symbolic(_max, torch.sym_max)),
         (builtins, "min", _symbolic(_min, torch.sym_min)),

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-import triton
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from triton.compiler.compiler import make_backend
-from triton.runtime.autotuner import Autotuner
-from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gemmproof.reference.fake_cuda.driver import swap
 from gemmproof.reference.simulator.call import EMPTY
 from gemmproof.reference.simulator.launch import Kernel, intercept_launches
 from gemmproof.reference.symbolic.terms import Atom, Poly, le, term
@@ -36,6 +32,7 @@ from gemmproof.reference.symbolic.tracing.trace import (
     TracedLaunch,
 )
 from gemmproof.reference.triton_frontend import identify, make_ttir
+from gemmproof.reference.triton_hooks import TunedLaunch, intercept, swap
 from gemmproof.reference.ttir import TORCH, Function, ReadError, read_module
 
 # -- stand-ins for Triton's types ----------------------------------------------------------------
@@ -376,85 +373,88 @@ def _compile(src: Any, target: Any = None, options: Any = None, **_: Any) -> Tra
 @contextmanager
 def trace_launches(watch: Watch, target: str | None, config: int) -> Iterator[None]:
     """Record every launch of a Triton kernel in `watch` while active; none runs."""
-    original = JITFunction.run
 
-    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        constants = {p.name for p in self.params if p.is_constexpr}
-        order = zip(self.arg_names, args, strict=False)
-        positional = [_settle(watch.sizes, self, n, x) if n in constants else x for n, x in order]
+    def run(original: Any, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        constants = {p.name for p in kernel.params if p.is_constexpr}
+        order = zip(kernel.arg_names, args, strict=False)
+        positional = [_settle(watch.sizes, kernel, n, x) if n in constants else x for n, x in order]
         positional += args[len(positional) :]
         keywords = {
-            name: x if name in self.arg_names and name not in constants
-            else _settle(watch.sizes, self, name, x)
+            name: x if name in kernel.arg_names and name not in constants
+            else _settle(watch.sizes, kernel, name, x)
             for name, x in kwargs.items()
         }  # fmt: skip
-        for hook in self.pre_run_hooks:
+        for hook in kernel.pre_run_hooks:
             hook(*positional, **keywords)
 
         def symbolic(bound: Any) -> Any:
             return grid({name: restore(x) for name, x in bound.items()})
 
-        with swap(((self, "pre_run_hooks", []),)):
+        with swap([(kernel, "pre_run_hooks", [])]):
             return original(
-                self,
+                kernel,
                 *map(stand_in, positional),
                 grid=symbolic if callable(grid) else grid,
                 warmup=warmup,
                 **{name: stand_in(x) for name, x in keywords.items()},
             )
 
-    original_tune = Autotuner.run
-
-    def tune(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def tune(launch: TunedLaunch) -> Any:
         watch.tuning += 1
         try:
-            return original_tune(self, *args, **kwargs)
+            return launch.choose()
         finally:
             watch.tuning -= 1
 
+    def next_power_of_2(original: Any, n: Any) -> Any:
+        """Decide between the powers, so that each is a path."""
+        if not isinstance(n, torch.SymInt):
+            return original(n)
+        size, power = watch.sizes.term(n), 1
+        if watch.sizes.decide(le(size, 0)):
+            return 0
+        while not watch.sizes.decide(le(size, power)):
+            power *= 2
+        return power
+
+    def describe(original: Any, descriptor: Any) -> None:
+        if isinstance(descriptor.base, FakeTensor):  # which Triton exempts
+            assert descriptor.base.data_ptr() % 16 == 0, "base must be 16-byte aligned"
+        original(descriptor)
+
     settings = _Settings(f"symbolic {target}", config)
-    patches = (
-        (JITFunction, "run", run),
-        (Autotuner, "run", tune),
-        (TracedKernel, "watch", watch),
-        (TracedKernel, "settings", settings),
-        _power_of_2(watch.sizes),
-    )
-    with ExitStack() as stack:
-        stack.enter_context(swap(patches))
-        stack.enter_context(intercept_launches(cast(Any, settings), _compile))
-        tries = _try_all(watch, settings, Autotuner.run)
-        stack.enter_context(swap(((Autotuner, "run", tries),)))
+    with (
+        swap([(TracedKernel, "watch", watch), (TracedKernel, "settings", settings)]),
+        intercept(launch=run, tune=tune, next_power_of_2=next_power_of_2, describe=describe),
+        intercept_launches(cast(Any, settings), _compile),
+        intercept(tune=lambda launch: _try_all(watch, settings, launch)),
+    ):
         yield
 
 
-def _try_all(watch: Watch, settings: _Settings, tune: Any) -> Any:
-    """Return a tuner's run that makes the chosen launch and records each other configuration's.
+def _try_all(watch: Watch, settings: _Settings, launch: TunedLaunch) -> Any:
+    """Make a launch in the chosen configuration, and record it in each other one.
 
     If a hook does more than set arguments, or a configuration is refused, these get separate runs
     of the wrapper. The chosen one comes last again, as after tuning.
     """
-
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        first, done, chosen = len(watch.launches), len(watch.operations), settings.config
-        result = tune(self, *args, **kwargs)
-        configs = settings.configs
-        if watch.tuning or configs < 2 or len(watch.operations) > done + 1:
-            return result
-        before = watch.save()
-        try:
-            for config in (*range(configs), chosen):
-                settings.config = config
-                tune(self, *args, **kwargs)
-            if watch.save()[1:] == before[1:] and len(watch.operations) == done + configs + 2:
-                watch.variants[first] = watch.launches[first + 1 : -1]
-        except Exception:
-            watch.variants.pop(first, None)
-        settings.config = chosen
-        watch.restore(before)
+    first, done, chosen = len(watch.launches), len(watch.operations), settings.config
+    result = launch.choose()
+    configs = settings.configs
+    if watch.tuning or configs < 2 or len(watch.operations) > done + 1:
         return result
-
-    return run
+    before = watch.save()
+    try:
+        for config in (*range(configs), chosen):
+            settings.config = config
+            launch.choose()
+        if watch.save()[1:] == before[1:] and len(watch.operations) == done + configs + 2:
+            watch.variants[first] = watch.launches[first + 1 : -1]
+    except Exception:
+        watch.variants.pop(first, None)
+    settings.config = chosen
+    watch.restore(before)
+    return result
 
 
 def _settle(sizes: Decisions, kernel: Any, name: str, value: Any) -> Any:
@@ -474,25 +474,6 @@ def _settle(sizes: Decisions, kernel: Any, name: str, value: Any) -> Any:
         items = [_settle(sizes, kernel, name, item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     return value
-
-
-def _power_of_2(sizes: Decisions) -> tuple[Any, str, Any]:
-    """Return the patch of triton.next_power_of_2, which decides between powers: each is a path."""
-    known = triton.next_power_of_2
-    owner, name = (known, "fn") if hasattr(known, "fn") else (triton, "next_power_of_2")
-    original = getattr(owner, name)
-
-    def next_power_of_2(n: Any) -> Any:
-        if not isinstance(n, torch.SymInt):
-            return original(n)
-        what, power = sizes.term(n), 1
-        if sizes.decide(le(what, 0)):
-            return 0
-        while not sizes.decide(le(what, power)):
-            power *= 2
-        return power
-
-    return owner, name, next_power_of_2
 
 
 def _note(kernel: TracedKernel, grid: tuple[Any, ...], args: tuple[Any, ...]) -> None:

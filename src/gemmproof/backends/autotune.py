@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from triton.compiler.errors import CompileTimeAssertionFailure
-from triton.runtime import driver
-from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from gemmproof.engine.observe import CaseNotRunnable
 from gemmproof.reference.fake_cuda.tensors import Facts, Table
+from gemmproof.reference.triton_hooks import TunedLaunch, intercept, swap
 
 
 # -- multiprocessors -----------------------------------------------------------------------------
@@ -39,24 +37,18 @@ def multiprocessors(count: int | None) -> Iterator[list[int]]:
         known["multi_processor_count"] = count
         return Facts("torch.cuda.get_device_properties()", **known)
 
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(torch.cuda, "get_device_properties", torch_properties))
-        try:
-            utils = driver.active.utils
-        except RuntimeError:  # neither a device nor a fake one: nobody can query Triton
-            utils = None
-        if utils is not None:
-            of_triton = utils.get_device_properties
+    def triton_properties(original: Any, device: int = 0) -> dict[str, Any]:
+        asked.append(1)
+        known: dict[str, Any] = original(device)
+        if count is None:
+            return known
+        name = "driver.active.utils.get_device_properties()"
+        return Table(name, {**known, "multiprocessor_count": count})
 
-            def triton_properties(device: int = 0) -> dict[str, Any]:
-                asked.append(1)
-                known: dict[str, Any] = of_triton(device)
-                if count is None:
-                    return known
-                name = "driver.active.utils.get_device_properties()"
-                return Table(name, {**known, "multiprocessor_count": count})
-
-            stack.enter_context(patch.object(utils, "get_device_properties", triton_properties))
+    with (
+        swap([(torch.cuda, "get_device_properties", torch_properties)]),
+        intercept(properties=triton_properties),
+    ):
         yield asked
 
 
@@ -78,17 +70,16 @@ def choose(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]
 
     Yields the list of chosen configurations.
     """
-    prune = Autotuner.prune_configs
     chosen: list[Choice] = []
 
-    def pick(self: Any, kwargs: dict[str, Any]) -> list[Any]:
-        pruned = list(prune(self, kwargs))
+    def pick(original: Any, tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
+        pruned = list(original(tuner, kwargs))
         if not pruned:
             return pruned
         chosen.append(_next(choices, len(chosen), index, pruned))
         return [chosen[-1].config]
 
-    with patch.object(Autotuner, "prune_configs", pick):
+    with intercept(prune=pick):
         yield chosen
 
 
@@ -101,25 +92,18 @@ def force(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]:
     """
     chosen: list[Choice] = []
 
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.nargs = dict(zip(self.arg_names, args, strict=False))
-        choice = _next(choices, len(chosen), index, list(self.prune_configs(kwargs)))
+    def tune(launch: TunedLaunch) -> Any:
+        choice = _next(choices, len(chosen), index, launch.prune())
         chosen.append(choice)
-        config = self.best_config = choice.config
-        if config.pre_hook is not None:
-            config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
         try:
-            result = self.fn.run(*args, **kwargs, **config.all_kwargs())
+            return launch.run(choice.config)
         except (OutOfResources, PTXASError, CompileTimeAssertionFailure) as error:
             if choice.among == 1:
                 raise
-            raise CaseNotRunnable(
-                f"configuration {config}: {' '.join(str(error).split())}"
-            ) from None
-        self.nargs = None
-        return result
+            reason = " ".join(str(error).split())
+            raise CaseNotRunnable(f"configuration {choice.config}: {reason}") from None
 
-    with patch.object(Autotuner, "run", run):
+    with intercept(tune=tune):
         yield chosen
 
 
@@ -129,19 +113,18 @@ def watch_tuners(beat: Callable[[], None]) -> Iterator[list[Choice]]:
 
     `beat` is called before each measurement.
     """
-    run, bench = Autotuner.run, Autotuner._bench
     chosen: list[Choice] = []
 
-    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = run(self, *args, **kwargs)
-        chosen.append(Choice(self.best_config, len(self.configs)))
+    def tune(launch: TunedLaunch) -> Any:
+        result = launch.choose()
+        chosen.append(Choice(launch.tuner.best_config, len(launch.tuner.configs)))
         return result
 
-    def measured(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def measure(original: Any, tuner: Any, *args: Any, **kwargs: Any) -> Any:
         beat()
-        return bench(self, *args, **kwargs)
+        return original(tuner, *args, **kwargs)
 
-    with patch.object(Autotuner, "run", watched), patch.object(Autotuner, "_bench", measured):
+    with intercept(tune=tune, measure=measure):
         yield chosen
 
 

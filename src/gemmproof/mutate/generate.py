@@ -189,26 +189,22 @@ class Reach:
 @contextmanager
 def watch_translation(reach: Reach) -> Iterator[None]:
     """Record every line that Triton's frontend visits in the context."""
-    from triton.compiler.code_generator import CodeGenerator
+    from gemmproof.reference.triton_hooks import intercept
 
-    visit = CodeGenerator.visit
-
-    def note(generator: Any, node: Any) -> Any:
+    def note(visit: Any, generator: Any, node: Any) -> Any:
         if hasattr(node, "lineno"):
             reach.compiled.add((generator.file_name, generator.begin_line + node.lineno))
         return visit(generator, node)
 
-    CodeGenerator.visit = note
-    try:
+    with intercept(translate=note):
         yield
-    finally:
-        CodeGenerator.visit = visit
 
 
 @contextmanager
 def watch_launches(reach: Reach) -> Iterator[None]:
     """Record the functions that are running when a kernel is launched in the context."""
     from gemmproof.reference.simulator.launch import Kernel
+    from gemmproof.reference.triton_hooks import swap
 
     launch = Kernel.run
 
@@ -220,11 +216,8 @@ def watch_launches(reach: Reach) -> Iterator[None]:
             frame = frame.f_back
         launch(kernel, *args)
 
-    Kernel.run = run  # type: ignore[assignment, method-assign]
-    try:
+    with swap([(Kernel, "run", run)]):
         yield
-    finally:
-        Kernel.run = launch  # type: ignore[method-assign]
 
 
 def watch_calls(runner: Callable[..., Run], reach: Reach) -> Callable[..., Run]:
