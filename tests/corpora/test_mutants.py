@@ -11,7 +11,7 @@ from tests.corpora.mutants.unflawed import KERNELS
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.check import check
-from gemmproof.engine.observe import judge, keep_state, make_related_calls, observe
+from gemmproof.engine.observe import judge, observe_case
 from gemmproof.properties.judges import memory_use
 from gemmproof.properties.table import PROPERTIES
 
@@ -43,10 +43,7 @@ def test_a_mutant_is_caught_for_its_reason_at_its_smallest_case(mutant):
 
 def replay(mutant, case):
     """Judge one case as `check` does, without the search for what explains its findings."""
-    backend, state = Simulator(mutant.target), keep_state(mutant.kernel.launch)
-    observation = observe(mutant.kernel, case, backend)
-    make_related_calls(observation, backend, state)
-    return judge(observation)
+    return judge(observe_case(mutant.kernel, case, Simulator(mutant.target)))
 
 
 @pytest.mark.lane("full")

@@ -10,7 +10,7 @@ from tests.support.lanes import first_of_each
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.check import check
-from gemmproof.engine.observe import keep_state, make_related_calls, observe
+from gemmproof.engine.observe import observe, observe_case
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.judges import exact_values, metamorphic
@@ -71,9 +71,7 @@ def related_outcome(case, function):
     def run(launch, *tensors, trace=None, **options):
         return Run(result=launch(*tensors), launches=[LAUNCH], faults=[])
 
-    outcome = observe(kernel, case, Simulator(None, run))
-    make_related_calls(outcome, Simulator(None, run), keep_state(function))
-    return outcome
+    return observe_case(kernel, case, Simulator(None, run))
 
 
 def clip_to(name):

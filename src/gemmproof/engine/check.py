@@ -33,8 +33,7 @@ from gemmproof.engine.observe import (
     State,
     judge,
     keep_state,
-    make_related_calls,
-    observe,
+    observe_case,
 )
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, Prover, attempt, conclude
 from gemmproof.engine.sections import (
@@ -246,7 +245,7 @@ def _check(
         return _judge(ctx, case, "shrink")
 
     def recall(case: Case) -> Observation:
-        return ctx.kept.get(case) or _observe(ctx, case)
+        return ctx.kept.get(case) or observe_case(ctx.kernel, case, ctx.backend)
 
     faults = dedupe(seen)
     for position, finding in enumerate(faults):
@@ -255,7 +254,8 @@ def _check(
         finding = explain(finding, ctx.kernel, judge_more, recall)
         findings.append(label_configuration(finding, ctx.judged))
     findings = join(findings, judge_more, recall)
-    return drawn, [label_line(f, lambda c: _observe(ctx, c, traced=True)) for f in findings]
+    observe_traced = partial(observe_case, ctx.kernel, backend=ctx.backend, traced=True)
+    return drawn, [label_line(finding, observe_traced) for finding in findings]
 
 
 def _explore(ctx: _CheckState, dtype: str, max_examples: int, rng: random.Random) -> bool:
@@ -292,7 +292,7 @@ def _judge(ctx: _CheckState, case: Case, phase: str) -> CaseResult:
         return ctx.judged[case]
     index = len(ctx.judged)
     ctx.listener({"event": "case", "phase": phase, "index": index, "case": case.to_json()})
-    observation = _observe(ctx, case)
+    observation = observe_case(ctx.kernel, case, ctx.backend)
     if phase == "replay" and observation.calls and (printed := observation.calls[0].run.prints):
         ctx.listener({"event": "printed", "lines": printed})
     judged = judge(observation)
@@ -313,8 +313,7 @@ def _find_limits(ctx: _CheckState, report: Report, decides: bool) -> tuple[Limit
     def try_beyond(kernel: KernelUnderTest, case: Case, step: Extension) -> CaseResult:
         event = {"event": "case", "phase": "limit", "index": len(ctx.judged)}
         ctx.listener({**event, "case": case.to_json(), "limit": [step.name, step.option]})
-        ctx.state.restore()
-        return judge(observe(kernel, case, ctx.backend))
+        return judge(observe_case(kernel, case, ctx.backend))
 
     stops = []
     for stop in find_limits(ctx.kernel, next(tiles, Survey().tiles[0][0]), try_beyond):
@@ -340,14 +339,6 @@ def _find_needed(ctx: _CheckState, report: Report, decides: bool) -> tuple[Limit
 
     target, findings = ctx.backend.target, (*report.findings, *report.expected)
     return find_needed(ctx.kernel, target, findings, sorted(tiles), judge_one)
-
-
-def _observe(ctx: _CheckState, case: Case, traced: bool = False) -> Observation:
-    # the state that earlier cases left in the wrapper's modules must not affect this one
-    ctx.state.restore()
-    observation = observe(ctx.kernel, case, ctx.backend, traced=traced)
-    make_related_calls(observation, ctx.backend, ctx.state)
-    return observation
 
 
 def _shrink(ctx: _CheckState, finding: Finding) -> Finding:

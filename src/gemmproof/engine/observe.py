@@ -350,24 +350,28 @@ def observe(
     return observation
 
 
-def make_related_calls(observation: Observation, backend: Backend, state: State) -> None:
-    """Make the calls that a case is compared with, if its own call gave a result."""
-    compare = observation.case.compare
-    if compare is None or not observation.has_result:
-        return
+def observe_case(
+    kernel: KernelUnderTest, case: Case, backend: Backend, *, traced: bool = False
+) -> Observation:
+    """Observe a case and the calls that it is compared with, as if no case came before it."""
+    state = keep_state(kernel.launch)
     state.restore()
-    for asked in table.RELATED[compare](observation):
-        if compare != "order":  # whose calls must see the state that earlier ones left
+    observation = observe(kernel, case, backend, traced=traced)
+    if case.compare is None or not observation.has_result:
+        return observation
+    state.restore()
+    for asked in table.RELATED[case.compare](observation):
+        if case.compare != "order":  # whose calls must see the state that earlier ones left
             state.restore()
-        missing = observation.kernel.tensors.keys() - asked.tensors.keys()
+        missing = kernel.tensors.keys() - asked.tensors.keys()
         if missing:
-            tensors = tensors_of(asked.case, observation.kernel)
-            asked = replace(asked, tensors={**tensors, **asked.tensors})
+            asked = replace(asked, tensors={**tensors_of(asked.case, kernel), **asked.tensors})
         related = Related(asked, *_call(backend, observation, asked.case, asked.tensors, 0))
         observation.related += (related,)
         if related.raised is not None and related.raised.kind in UNKNOWN:  # nothing to compare with
             observation.raised, observation.related = related.raised, ()
             break
+    return observation
 
 
 def _call(

@@ -19,14 +19,7 @@ import numpy as np
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.draw import list_cases
 from gemmproof.engine.findings import find_no_launch
-from gemmproof.engine.observe import (
-    CaseResult,
-    State,
-    judge,
-    keep_state,
-    make_related_calls,
-    observe,
-)
+from gemmproof.engine.observe import CaseResult, judge, observe_case
 from gemmproof.engine.proofs import NOTHING, ProofAttempt
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import probe
@@ -35,6 +28,7 @@ from gemmproof.properties.judges.memory_use import COMPILES
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
 from gemmproof.reference.simulator import launch as simulated
+from gemmproof.reference.triton_hooks import swap
 
 
 # -- programs ------------------------------------------------------------------------------------
@@ -48,22 +42,15 @@ def watch_programs(note: Callable[[str, str], object]) -> Iterator[None]:
         note(describe(src), program.text)
         return program
 
-    simulated.compile_program = compile_and_note
-    try:
+    with swap([(simulated, "compile_program", compile_and_note)]):
         yield
-    finally:
-        simulated.compile_program = compile_program
 
 
 @contextmanager
 def run_no_grids() -> Iterator[None]:
     """Translate kernels in the context without running them: their results stay undefined."""
-    launch = simulated._launch
-    simulated._launch = lambda *args: None
-    try:
+    with swap([(simulated, "_launch", lambda *args: None)]):
         yield
-    finally:
-        simulated._launch = launch
 
 
 def describe(src: Any) -> str:
@@ -185,24 +172,12 @@ class Search:
     under_way: str = ""
     spent: int = 0
 
-    @property
-    def state(self) -> State:
-        """The state that is restored before each case."""
-        return keep_state(self.kernel.launch)
-
     def look(self, case: Case) -> Observation:
         """Observe one case, and keep its digest."""
         self.under_way, index = case.to_json(), len(self.shown)
         self.tell({"event": "case", "phase": "draw", "index": index, "case": self.under_way})
-        observation = self.call(case)
+        observation = observe_case(self.kernel, case, self.backend, traced=True)
         self.shown[case] = digest(observation)
-        return observation
-
-    def call(self, case: Case) -> Observation:
-        """Call the wrapper with a case, and make the calls that it is compared with."""
-        self.state.restore()
-        observation = observe(self.kernel, case, self.backend, traced=True)
-        make_related_calls(observation, self.backend, self.state)
         return observation
 
     def judge(self, case: Case) -> CaseResult:

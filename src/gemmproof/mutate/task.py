@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gemmproof.backends.simulate import Simulator
+from gemmproof.engine.observe import observe_case
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, attempt, conclude
 from gemmproof.engine.sections import begin_report, emit_partial, make_report
 from gemmproof.identity import describe
@@ -134,7 +135,7 @@ def _is_same_program(search: Search, programs: dict[str, list[str]]) -> bool:
     texts = dict[str, str]()
     with watch_programs(texts.setdefault), run_no_grids():
         for case in dict.fromkeys(case for _, case in programs.values()):
-            search.call(Case.from_json(case))
+            observe_case(search.kernel, Case.from_json(case), search.backend, traced=True)
             if any(originals.get(name) != optimise(text) for name, text in texts.items()):
                 return False
     return len(originals) > 0 and texts.keys() == originals.keys()
