@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gemmproof.properties.address_map import (
@@ -22,7 +22,7 @@ from gemmproof.properties.address_map import (
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import parameters_of
 from gemmproof.properties.proof.domain import Domain, NotExpressible, list_domains
-from gemmproof.properties.proof.ledger import Decided, Traced, list_paths
+from gemmproof.properties.proof.paths import TraceCache, Untraced, list_paths
 from gemmproof.reference.symbolic.formulas import (
     Expression,
     Namer,
@@ -213,19 +213,6 @@ SECONDS = 20.0  # counted
 MOST_PATHS = 12  # that are explained
 
 
-@dataclass(slots=True)
-class _Book:
-    """The ledger of a wrapper's paths: what could not be followed."""
-
-    kernel: KernelUnderTest
-    unvisited: dict[str, None] = field(default_factory=dict)
-    decided: Decided = field(default_factory=dict)
-    traced: Traced = field(default_factory=dict)
-
-    def leave_all_open(self, why: str, late: bool = False) -> None:
-        self.unvisited[why] = None
-
-
 @dataclass(frozen=True, slots=True)
 class Followed:
     """One launch on one path, followed: its scenes, or the reason why there are none."""
@@ -247,26 +234,29 @@ def follow_all(
 ) -> Iterator[Followed]:
     """Yield every launch of a wrapper, on each path, for each way of calling it."""
     deadline = counted_seconds() + seconds
-    book, paths = _Book(kernel), 0
+    cache, left, paths = TraceCache(), dict[str, None](), 0
     try:
         for domain in list_domains(kernel):
             solver = Solver(domain.condition, deadline=deadline)
-            for path in list_paths(book, domain, target, config, solver, deadline):
+            for path in list_paths(kernel, domain, target, config, solver, cache):
+                if isinstance(path, Untraced):
+                    left[path.why] = None
+                    continue
                 paths += 1
                 if path.failed is not None:
                     if not path.failed.raised:
-                        book.leave_all_open(str(path.failed))
+                        left[str(path.failed)] = None
                     continue
                 yield from _follow(domain, path, deadline)
                 if paths >= MOST_PATHS:
-                    book.leave_all_open(f"more than {MOST_PATHS} paths: the first are shown")
+                    left[f"more than {MOST_PATHS} paths: the first are shown"] = None
                     return
     except NotExpressible as error:
-        book.leave_all_open(str(error))
+        left[str(error)] = None
     except OutOfTime:
-        book.leave_all_open(f"{seconds:g} s were not enough")
+        left[f"{seconds:g} s were not enough"] = None
     finally:
-        for why in book.unvisited:
+        for why in left:
             on_open(why)
 
 

@@ -14,8 +14,9 @@ from gemmproof.properties.cases.layouts import ROW
 from gemmproof.properties.cases.operands import operands
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import NONE, ContractError, KernelUnderTest
-from gemmproof.properties.proof.counterexamples import Way, read_sizes
+from gemmproof.properties.proof.counterexamples import read_sizes
 from gemmproof.properties.proof.domain import Domain
+from gemmproof.properties.proof.paths import TracedPath
 from gemmproof.reference.symbolic.formulas import Namer
 from gemmproof.reference.symbolic.interpreter.interpret import Branch
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
@@ -63,14 +64,18 @@ def visit_run(
 
 
 def visit_branches(
-    visits: BranchCoverage, kernel: KernelUnderTest, way: Way, solver: Solver, assumptions: Cond
+    visits: BranchCoverage,
+    kernel: KernelUnderTest,
+    traced: TracedPath,
+    solver: Solver,
+    assumptions: Cond,
 ) -> None:
     """Record a case for each side of each branch of a path's kernels, or the side as unvisited.
 
     `assumptions` are those of the path; `solver` has those on its programs and trips.
     """
-    branches = dict.fromkeys(branch for machine in way.machines for branch in machine.branches)
-    if _list_named(way.domain, way.path.guards):
+    branches = dict.fromkeys(branch for machine in traced.machines for branch in machine.branches)
+    if _list_named(traced.domain, traced.path.guards):
         solver = replace(solver, plainest=TRUE)  # strides that dense operands may not have
     for branch in branches:
         label = f"{branch.where}: this branch" if branch.where else "a branch"
@@ -81,26 +86,26 @@ def visit_branches(
         key = (assumptions, branch.cond)
         if key not in visits.branch_sizes:
             began = counted_seconds()
-            visits.branch_sizes[key] = _seek(visits, way, solver, branch)
+            visits.branch_sizes[key] = _seek(visits, traced, solver, branch)
             visits.left -= counted_seconds() - began
         sizes = visits.branch_sizes[key]
         if not isinstance(sizes, str):
-            first = replace(way.domain.case, config=way.config)
-            _visit(visits, kernel, way.domain, first, label, way.path.guards, sizes)
+            first = replace(traced.domain.case, config=traced.config)
+            _visit(visits, kernel, traced.domain, first, label, traced.path.guards, sizes)
         elif sizes:
             visits.unvisited[f"{label}: {sizes}"] = None
 
 
 def _seek(
-    visits: BranchCoverage, way: Way, solver: Solver, branch: Branch
+    visits: BranchCoverage, traced: TracedPath, solver: Solver, branch: Branch
 ) -> Mapping[str, int] | str:
     """Return sizes at which a program takes a side of a branch, or the reason; "" if none does."""
     if visits.left <= 0:
         return "no time was left"
     with suppress(OutOfTime):
-        model = solver.find(branch.cond, small=way.domain.axes)
+        model = solver.find(branch.cond, small=traced.domain.axes)
         if model is not None:
-            return way.domain.read_sides(model, way.domain.case)
+            return traced.domain.read_sides(model, traced.domain.case)
         return "" if solver.decide(branch.cond) == "unsat" else "no sizes were found"
     return "no time was left"
 

@@ -19,14 +19,13 @@ from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.proof.domain import Domain
+from gemmproof.properties.proof.paths import TracedPath
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.simulation import Where
 from gemmproof.reference.symbolic import concrete_run
 from gemmproof.reference.symbolic.concrete import OtherPath, Undetermined
-from gemmproof.reference.symbolic.interpreter.interpret import Machine
 from gemmproof.reference.symbolic.lemmas import list_terms
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, eq, walk
-from gemmproof.reference.symbolic.tracing import Path
 from gemmproof.reference.work import counted_seconds
 
 SECONDS = 2.0  # counted, in which cases are tried
@@ -58,16 +57,6 @@ CERTAIN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A path of a wrapper, in one configuration, with its launches over symbols."""
-
-    domain: Domain
-    config: int
-    path: Path
-    machines: list[Machine]
-
-
-@dataclass(frozen=True, slots=True)
 class Counterexample:
     """A case at which a property does not hold; `is_certain`: needs no confirming simulation."""
 
@@ -78,18 +67,20 @@ class Counterexample:
 
 
 def seek(
-    kernel: KernelUnderTest, ways: Sequence[Way], names: Collection[str], seconds: float,
+    kernel: KernelUnderTest, paths: Sequence[TracedPath], names: Collection[str], seconds: float,
     until: float = float("inf"),
 ) -> dict[str, Counterexample]:  # fmt: skip
-    """Find a small counterexample for each of some properties, and for others seen on the way.
+    """Find a small counterexample for each of some properties, and for others seen on the traced.
 
     No more than `seconds` are spent, and none after `until`, both counted.
     """
     until = min(until, counted_seconds() + seconds)
     results: dict[str, Counterexample] = {}
-    for domain in {id(way.domain): way.domain for way in ways}.values():
-        for config in dict.fromkeys(way.config for way in ways if way.domain is domain):
-            own = [way for way in ways if way.domain is domain and way.config == config]
+    for domain in {id(traced.domain): traced.domain for traced in paths}.values():
+        for config in dict.fromkeys(traced.config for traced in paths if traced.domain is domain):
+            own = [
+                traced for traced in paths if traced.domain is domain and traced.config == config
+            ]
             smaller: list[Case] = []
             seen: set[Case] = set()
             clear = False
@@ -131,27 +122,29 @@ def _is_far(case: Case) -> bool:
 
 
 def try_case(
-    kernel: KernelUnderTest, ways: Sequence[Way], case: Case
+    kernel: KernelUnderTest, paths: Sequence[TracedPath], case: Case
 ) -> dict[str, Counterexample] | None:
     """Return the properties that do not hold at a case: the causes, without their consequences.
 
     None if the formulas do not determine the case.
     """
-    ways = [way for way in ways if way.domain.fit(case) == case]
+    paths = [traced for traced in paths if traced.domain.fit(case) == case]
     try:
         allocated = operands(case, kernel)
     except ContractError:
         return None
-    if not ways:
+    if not paths:
         return None
-    sizes = read_sizes(ways[0].domain, case, allocated)
+    sizes = read_sizes(paths[0].domain, case, allocated)
     is_far, contents = _is_far(case), {}
     if not is_far:
         contents = {n: stored_elements(x).astype(np.float64) for n, x in allocated.items()}
-    for way in ways:
-        if any(n.constant not in (None, case.sides[x]) for x, n in way.domain.sizes.items()):
+    for traced in paths:
+        if any(n.constant not in (None, case.sides[x]) for x, n in traced.domain.sizes.items()):
             continue  # sizes of 0 have their own domain
-        trial = concrete_run.ConcreteRun(way.path, way.machines, sizes, contents, is_partial=is_far)
+        trial = concrete_run.ConcreteRun(
+            traced.path, traced.machines, sizes, contents, is_partial=is_far
+        )
         try:
             trial.run()
         except OtherPath:
@@ -213,11 +206,13 @@ def _is_wrong(
 
 
 # -- cases ---------------------------------------------------------------------------------------
-def _list_cases(kernel: KernelUnderTest, ways: Sequence[Way], config: int) -> Iterator[Case]:
+def _list_cases(
+    kernel: KernelUnderTest, paths: Sequence[TracedPath], config: int
+) -> Iterator[Case]:
     """Yield small cases, tiles, other layouts, views of huge parents, and a kernel's constants."""
-    contract, first = kernel.contract, replace(ways[0].domain.case, config=config)
+    contract, first = kernel.contract, replace(paths[0].domain.case, config=config)
     axes = tuple(first.sides)
-    tiles, others = _list_numbers(ways)
+    tiles, others = _list_numbers(paths)
     yield from _make(contract, first, itertools.product(*(_SMALL[axis] for axis in axes)))
     yield from _lay_out(contract, _make(contract, first, [[2] * len(axes)]))
     around = sorted({n + more for n in tiles for more in (-1, 0, 1)} - {0, 1, 2})
@@ -287,13 +282,13 @@ def _shrink(contract: Contract, case: Case) -> Iterator[Case]:
                 yield from _make(contract, case, [[*{**case.sides, axis: less}.values()]])
 
 
-def _list_numbers(ways: Sequence[Way]) -> tuple[list[int], list[int]]:
+def _list_numbers(paths: Sequence[TracedPath]) -> tuple[list[int], list[int]]:
     """List the sides of tiles; and sizes around other constants: thresholds, numbers of tiles."""
     tiles: dict[int, None] = {}
     conds: list[Cond] = []
-    for way in ways:
-        conds.append(way.path.condition)
-        for machine in way.machines:
+    for traced in paths:
+        conds.append(traced.path.condition)
+        for machine in traced.machines:
             conds += machine.known.values()
             conds += [cond for x in machine.accesses for cond in (x.path, x.mask, eq(x.term, 0))]
             tiles |= dict.fromkeys(n for x in machine.accesses for n in x.shape if n > 1)

@@ -1,12 +1,11 @@
-"""The open obligations of a proof, the paths, and the queries to solvers."""
+"""The open obligations of a proof, and the queries to solvers."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.judges import exact_values, memory_use
@@ -14,108 +13,14 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import REFUTED, Proof
 from gemmproof.properties.proof.branch_coverage import BranchCoverage
 from gemmproof.properties.proof.counterexamples import SECONDS as SEEKING
-from gemmproof.properties.proof.counterexamples import Way
-from gemmproof.properties.proof.domain import Domain
+from gemmproof.properties.proof.paths import TraceCache, TracedPath, Untraced
 from gemmproof.reference.symbolic.interpreter.interpret import Claim
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
 from gemmproof.reference.symbolic.lemmas import list_parts
 from gemmproof.reference.symbolic.obligations.in_bounds import judge_bounds, judge_claim, judge_fit
 from gemmproof.reference.symbolic.obligations.indices import PROVED, Verdict, is_program
-from gemmproof.reference.symbolic.solver import OutOfTime, Solver
-from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate, every, term, walk
-from gemmproof.reference.symbolic.tracing import Path, Trace, WrapperRun, take_config, trace_wrapper
-
-# -- paths ---------------------------------------------------------------------------------------
-MOST_PATHS = 24
-USUAL = (3, 37, 53, 29)  # batch, M, N, K
-MOST_CONFIGS = 16
-
-
-# sizes of a domain at which a condition holds, or None
-Decided = dict[tuple[Cond, Cond], Mapping[Atom, int] | None]
-
-
-# the trace of a domain, in any configuration
-Traced = dict[tuple[Case, tuple[Atom, ...], Cond], Trace]
-
-
-class Notes(Protocol):
-    """A ledger of undecided obligations."""
-
-    kernel: KernelUnderTest
-    unvisited: dict[str, None]
-    decided: Decided
-    traced: Traced
-
-    def leave_all_open(self, why: str, late: bool = False) -> None: ...
-
-
-def list_paths(
-    book: Notes, domain: Domain, target: str | None, config: int, solver: Solver, deadline: float,
-    see: Callable[[Case, WrapperRun], None] = lambda case, run: None,
-) -> Iterator[Path]:  # fmt: skip
-    """Yield the paths; the parts of the domain that they do not cover are recorded in the book.
-
-    `see` is called with each run, and with the case of which only the sizes differ. A wrapper that
-    ran in one configuration runs again in another only where that may change more than its
-    launches.
-    """
-    key = (domain.case, domain.axes, domain.condition)
-    seen = book.traced.get(key)
-    kernel, case = book.kernel, replace(domain.case, config=config)
-
-    def call(tensors: dict[str, Any]) -> Any:
-        return kernel.call(case, tensors)
-
-    def find(cond: Cond) -> Mapping[Atom, int] | None:
-        asked = (domain.condition, cond)  # formats and configurations ask the same
-        with contextlib.suppress(OutOfTime):
-            if asked not in book.decided:
-                book.decided[asked] = solver.find(cond, small=domain.axes)
-            return book.decided[asked]
-        return None
-
-    trace = None if seen is None else take_config(seen, config)
-    if trace is None:
-        hint = _usual_sizes(domain, kernel) or solver.find(domain.condition, small=domain.axes)
-        if hint is None:
-            book.leave_all_open("no sizes were found that the contract admits")
-            return
-        trace = trace_wrapper(
-            call, domain.operands, domain.condition, target, hint, find,
-            most_paths=MOST_PATHS, config=config, deadline=deadline,
-        )  # fmt: skip
-        book.traced[key] = trace
-    for left in trace.unvisited:
-        if not _is_ruled_out(solver, left.condition):
-            where = f"{left.where}: " if left.where else ""
-            book.leave_all_open(f"{where}a path that was not run: {left.why}", left.late)
-            book.unvisited[f"{where}{left.why}"] = None
-    for run in trace.runs:
-        see(case, run)
-    yield from trace.paths
-
-
-def _is_ruled_out(solver: Solver, cond: Cond) -> bool:
-    with contextlib.suppress(OutOfTime):
-        return solver.decide(cond) == "unsat"
-    return False
-
-
-def _usual_sizes(domain: Domain, kernel: KernelUnderTest) -> Mapping[Atom, int] | None:
-    """Return sizes neither small nor round, so that most wrappers take their general path."""
-    sides = kernel.contract.fit(dict(zip(domain.sizes, USUAL[-len(domain.sizes) :], strict=True)))
-    if sides is None:
-        return None
-    values = {size.atom: max(1, sides[axis]) for axis, size in domain.sizes.items() if size.atom}
-    for operand in domain.operands.values():
-        step = 1
-        for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
-            if stride.atom is not None:
-                values.setdefault(stride.atom, step)
-            step = int(evaluate(n, values)) * (step + 3)
-    return values if bool(evaluate(domain.condition, values)) else None
-
+from gemmproof.reference.symbolic.solver import Solver
+from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, every, term, walk
 
 # -- ledger --------------------------------------------------------------------------------------
 ABOUT = (
@@ -133,10 +38,9 @@ class ProofLedger:
     """The results on each property so far.
 
     `open`: the reasons why properties are not decided, and `late` those of them for which time ran
-    out. `suspected`: cases at which properties may not hold; `ways`: the paths, which are searched
-    for more of them for at most `seeking` seconds. `checked` are z3's answers to texts, `proved`
-    the proved conditions, `decided` the sizes of a domain at which conditions hold, `narrow` the
-    solvers that have only some of the assumptions, by these assumptions.
+    out. `suspected`: cases at which properties may not hold; `paths` are searched for more of them
+    for at most `seeking` seconds. `proved` are the proved conditions, `narrow` the solvers that
+    have only some of the assumptions, by these assumptions.
     """
 
     kernel: KernelUnderTest
@@ -145,13 +49,11 @@ class ProofLedger:
     late: set[str] = field(default_factory=set)
     refuted: dict[str, Proof] = field(default_factory=dict)
     suspected: dict[str, Case] = field(default_factory=dict)
-    ways: list[Way] = field(default_factory=list)
+    paths: list[TracedPath] = field(default_factory=list)
     seeking: float = SEEKING
     unvisited: dict[str, None] = field(default_factory=dict)
-    checked: dict[str, str] = field(default_factory=dict)
+    cache: TraceCache = field(default_factory=TraceCache)
     proved: dict[Any, int] = field(default_factory=dict)
-    decided: Decided = field(default_factory=dict)
-    traced: Traced = field(default_factory=dict)
     narrow: dict[Any, Solver] = field(default_factory=dict)
     # released atoms would be different objects when created again: checked results would be lost
     solvers: list[Solver] = field(default_factory=list)
@@ -164,6 +66,11 @@ class ProofLedger:
     def leave_all_open(self, why: str, late: bool = False) -> None:
         for name in ABOUT:
             self.leave_open(name, why, late)
+
+    def leave_untraced(self, part: Untraced) -> None:
+        self.leave_all_open(part.why, part.late)
+        if part.unvisited:
+            self.unvisited[part.unvisited] = None
 
     def refute(self, name: str, why: str, case: Case) -> None:
         """Record a refutation of a property; of several cases the simplest."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from math import lcm
 from typing import Any
 
 from gemmproof.properties.cases.case import Case
@@ -22,21 +21,19 @@ from gemmproof.properties.proof.branch_coverage import (
     visit_run,
 )
 from gemmproof.properties.proof.counterexamples import SECONDS as SEEKING
-from gemmproof.properties.proof.counterexamples import Way, seek
+from gemmproof.properties.proof.counterexamples import seek
 from gemmproof.properties.proof.domain import HUGE_SPAN, SPAN, Domain, NotExpressible, list_domains
 from gemmproof.properties.proof.ledger import (
     ABOUT,
-    MOST_CONFIGS,
     Asker,
     ProofLedger,
     list_bounds,
     list_claims,
     list_fits,
-    list_paths,
 )
-from gemmproof.properties.proof.stored_results import Made, find_made
-from gemmproof.reference.symbolic.interpreter import follow
-from gemmproof.reference.symbolic.interpreter.interpret import Machine, NotInterpretable
+from gemmproof.properties.proof.paths import TracedPath, Untraced, iter_traced_paths
+from gemmproof.properties.proof.stored_results import StoredResults, find_stored_results
+from gemmproof.reference.symbolic.interpreter.interpret import Machine
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
 from gemmproof.reference.symbolic.obligations.in_bounds import judge_hint
 from gemmproof.reference.symbolic.obligations.indices import OPEN, Verdict
@@ -44,7 +41,6 @@ from gemmproof.reference.symbolic.obligations.indices import REFUTED as FAILS
 from gemmproof.reference.symbolic.obligations.product import WantedProduct
 from gemmproof.reference.symbolic.solver import SEARCH, OutOfTime, Solver, fresh_state
 from gemmproof.reference.symbolic.terms import Cond, every, lt, term
-from gemmproof.reference.symbolic.tracing import Path
 from gemmproof.reference.work import counted_seconds
 
 # seconds for a first search: obvious faults are found quickly, without the solver
@@ -70,11 +66,11 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
         book.leave_all_open(str(why))
     except OutOfTime:
         book.leave_all_open(f"{seconds:g} s were not enough", late=True)
-    if not any(way.path.launches for way in book.ways):
+    if not any(traced.path.launches for traced in book.paths):
         book.leave_all_open("no path of the wrapper that was followed launches a kernel")
     left = [name for name in book.open if name not in book.suspected and _is_about(kernel, name)]
     if left:
-        _seek(book, book.ways, left, began + seconds)
+        _seek(book, book.paths, left, began + seconds)
     verdicts = tuple(_conclude(book, name, scope) for name in ABOUT if _is_about(kernel, name))
     spent = counted_seconds() - began
     unvisited = tuple({**book.unvisited, **book.visits.unvisited})
@@ -120,46 +116,25 @@ def _conclude(book: ProofLedger, name: str, scope: str) -> Proof:
 
 
 def _prove(book: ProofLedger, domain: Domain, target: str | None, deadline: float) -> None:
-    for config in range(MOST_CONFIGS):
-        # no more than half of the remaining time is spent on finding the paths
-        soon = (counted_seconds() + deadline) / 2
-        solver = Solver(domain.condition, deadline=soon, checked=book.checked)
-        configs, refused = 1, True
-        see = partial(visit_run, book.visits, book.kernel, domain)
-        ways: list[Way] = []
-        for path in list_paths(book, domain, target, config, solver, soon, see):
-            configs = max([configs, *(launch.configs for launch in path.launches)])
-            refused &= path.failed is not None
-            if config < lcm(*(launch.configs for launch in path.launches)):  # else already followed
-                ways += _follow(book, domain, path, config)
-        if refused:  # a claim about every call would be vacuous
-            book.leave_all_open("every path of the wrapper raises")
-        book.ways += ways
-        if book.ways == ways:
-            _seek(book, ways, list(ABOUT), deadline, GLANCE)
-        for way in ways:
-            _judge_path(book, way, deadline)
-        if config + 1 >= configs:
-            return
-    book.leave_all_open(f"more than {MOST_CONFIGS} configurations")
+    def soon() -> float:
+        """Return the time by which the paths are known: half of what is left is for the rest."""
+        return (counted_seconds() + deadline) / 2
+
+    see = partial(visit_run, book.visits, book.kernel, domain)
+    for parts in iter_traced_paths(book.kernel, domain, target, book.cache, soon, see):
+        for part in parts:
+            if isinstance(part, Untraced):
+                book.leave_untraced(part)
+        paths = [part for part in parts if isinstance(part, TracedPath)]
+        book.paths += paths
+        if book.paths == paths:
+            _seek(book, paths, list(ABOUT), deadline, GLANCE)
+        for traced in paths:
+            _judge_path(book, traced, deadline)
 
 
-def _follow(book: ProofLedger, domain: Domain, path: Path, config: int) -> Iterator[Way]:
-    """Yield a path with its launches over symbols, if it can be followed; none if it raises."""
-    if path.failed is not None:
-        if not path.failed.raised:
-            book.leave_all_open(str(path.failed), path.failed.late)
-        return
-    try:
-        machines = [follow(launch, number) for number, launch in enumerate(path.launches)]
-    except NotInterpretable as why:
-        book.leave_all_open(f"{why.where}: {why}" if why.where else str(why))
-        return
-    yield Way(domain, config, path, machines)
-
-
-def _judge_path(book: ProofLedger, way: Way, deadline: float) -> None:
-    domain, path, machines = way.domain, way.path, way.machines
+def _judge_path(book: ProofLedger, traced: TracedPath, deadline: float) -> None:
+    domain, path, machines = traced.domain, traced.path, traced.machines
     accesses = [access for machine in machines for access in machine.accesses]
     conds = [domain.condition, *list_spans(book.kernel, accesses)]
     conds += [machine.launched for machine in machines]
@@ -167,10 +142,10 @@ def _judge_path(book: ProofLedger, way: Way, deadline: float) -> None:
     known = {atom: cond for machine in machines for atom, cond in machine.known.items()}
     inner = Solver(
         every([*conds, path.condition]), known, domain.plainest, deadline, search=SEARCH / 4,
-        checked=book.checked, proved=book.proved, example=path.sizes,
+        checked=book.cache.checked, proved=book.proved, example=path.sizes,
     )  # fmt: skip
     book.solvers.append(inner)
-    results = find_made(path, accesses)
+    results = find_stored_results(path, accesses)
     asker = Asker(book, inner, tuple(conds), path.condition, domain.axes)
     for name, verdicts in _judge(book.kernel, domain, machines, results, asker).items():
         if name in book.open or name in book.refuted:  # because of another path or configuration
@@ -178,7 +153,7 @@ def _judge_path(book: ProofLedger, way: Way, deadline: float) -> None:
         # none takes more than half of the remaining time
         inner.deadline = (counted_seconds() + deadline) / 2
         try:
-            _keep(book, way, name, verdicts, deadline)
+            _keep(book, traced, name, verdicts, deadline)
         except OutOfTime:
             if counted_seconds() > deadline:
                 raise
@@ -186,20 +161,20 @@ def _judge_path(book: ProofLedger, way: Way, deadline: float) -> None:
     if any(machine.branches for machine in machines):
         inner.deadline = deadline
         looking = replace(inner, search=book.visits.left)
-        visit_branches(book.visits, book.kernel, way, looking, inner.domain)
+        visit_branches(book.visits, book.kernel, traced, looking, inner.domain)
 
 
 def _keep(
-    book: ProofLedger, way: Way, name: str, verdicts: Iterator[Verdict], deadline: float
+    book: ProofLedger, traced: TracedPath, name: str, verdicts: Iterator[Verdict], deadline: float
 ) -> None:
     """Record the verdicts on a property on one path in the book."""
     for verdict in verdicts:
         if verdict.status in (OPEN, FAILS) and name not in book.suspected:
-            _seek(book, [way], [name], deadline)
+            _seek(book, [traced], [name], deadline)
         if verdict.status == OPEN:
             book.leave_open(name, _say(verdict))
         elif verdict.status == FAILS:
-            _refute(book, way, name, verdict)
+            _refute(book, traced, name, verdict)
 
 
 def list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond]:
@@ -211,7 +186,11 @@ def list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond
 
 
 def _judge(
-    kernel: KernelUnderTest, domain: Domain, machines: list[Machine], results: Made, asker: Asker
+    kernel: KernelUnderTest,
+    domain: Domain,
+    machines: list[Machine],
+    results: StoredResults,
+    asker: Asker,
 ) -> dict[str, Iterator[Verdict]]:
     """Return the obligations of each property; none is asked before its turn."""
     small, accesses, solver = domain.axes, results.accesses, asker.whole
@@ -243,8 +222,8 @@ def _say(verdict: Verdict) -> str:
     return ": ".join(filter(None, (where, verdict.text, verdict.why)))
 
 
-def _refute(book: ProofLedger, way: Way, name: str, verdict: Verdict) -> None:
-    case = _make_case(book, way, verdict)
+def _refute(book: ProofLedger, traced: TracedPath, name: str, verdict: Verdict) -> None:
+    case = _make_case(book, traced, verdict)
     if case is None:
         book.leave_open(name, f"{_say(verdict)}: fails only where no case can be")
         return
@@ -257,7 +236,11 @@ def _refute(book: ProofLedger, way: Way, name: str, verdict: Verdict) -> None:
 
 
 def _seek(
-    book: ProofLedger, ways: list[Way], names: list[str], until: float, most: float = SEEKING
+    book: ProofLedger,
+    paths: list[TracedPath],
+    names: list[str],
+    until: float,
+    most: float = SEEKING,
 ) -> None:
     """Search for cases, or for simpler ones, that refute unproved properties.
 
@@ -265,7 +248,7 @@ def _seek(
     """
     began = counted_seconds()
     spared = min(most, book.seeking)
-    for name, counterexample in seek(book.kernel, ways, names, spared, until).items():
+    for name, counterexample in seek(book.kernel, paths, names, spared, until).items():
         if counterexample.is_certain:
             where = f"{counterexample.where}: " if counterexample.where is not None else ""
             book.refute(name, f"{where}{counterexample.text}", counterexample.case)
@@ -274,13 +257,13 @@ def _seek(
     book.seeking -= counted_seconds() - began
 
 
-def _make_case(book: ProofLedger, way: Way, verdict: Verdict) -> Case | None:
+def _make_case(book: ProofLedger, traced: TracedPath, verdict: Verdict) -> Case | None:
     """Return a case of the sizes at which an obligation fails, in layouts that take the path."""
     assert verdict.model is not None
-    domain = way.domain
+    domain = traced.domain
     sides: dict[str, Any] = domain.read_sides(verdict.model, domain.case)
     try:
-        case = replace(domain.case, config=way.config, **sides)
+        case = replace(domain.case, config=traced.config, **sides)
     except ValueError:
         return None
-    return find_layouts(book.visits, book.kernel, domain, case, way.path.guards)
+    return find_layouts(book.visits, book.kernel, domain, case, traced.path.guards)

@@ -6,17 +6,20 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import PROVED, REFUTED, Proofs
-from gemmproof.properties.proof.counterexamples import Way
 from gemmproof.properties.proof.domain import Domain, NotExpressible, list_domains
-from gemmproof.properties.proof.ledger import MOST_CONFIGS, Decided, Traced, list_paths
+from gemmproof.properties.proof.paths import (
+    EVERY_PATH_RAISES,
+    TraceCache,
+    TracedPath,
+    iter_traced_paths,
+)
 from gemmproof.properties.proof.prove import list_spans, prove
-from gemmproof.reference.symbolic.interpreter import follow
 from gemmproof.reference.symbolic.interpreter.integer_rules import fits
 from gemmproof.reference.symbolic.interpreter.interpret import NotInterpretable
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
@@ -133,19 +136,6 @@ class Wrap:
         return f"{self.operand} fits while {self.text} < 2**31, wraps at {self.at}{value}"
 
 
-@dataclass(slots=True)
-class _Book:
-    """The ledger of a wrapper's paths, which raises if anything is left open."""
-
-    kernel: KernelUnderTest
-    unvisited: dict[str, None] = field(default_factory=dict)
-    decided: Decided = field(default_factory=dict)
-    traced: Traced = field(default_factory=dict)
-
-    def leave_all_open(self, why: str, late: bool = False) -> None:
-        raise _NotDecided(why)
-
-
 class _NotDecided(Exception):
     """An undecided obligation that an exact limit would depend on."""
 
@@ -159,34 +149,21 @@ def find_wraps(kernel: KernelUnderTest, target: str | None, seconds: float) -> t
     until, wraps = counted_seconds() + seconds, dict[tuple[str, str], Wrap]()
     with suppress(_NotDecided, NotExpressible, NotInterpretable, NotAffine, OutOfTime):
         for domain in list_domains(kernel):
-            for way in _list_ways(kernel, domain, target, until):
-                for wrap in _judge_way(kernel, way, until):
-                    wraps.setdefault((wrap.operand, wrap.text), wrap)
+            configs = iter_traced_paths(kernel, domain, target, TraceCache(), lambda: until)
+            for part in itertools.chain.from_iterable(configs):
+                if isinstance(part, TracedPath):
+                    for wrap in _judge_path(kernel, part, until):
+                        wraps.setdefault((wrap.operand, wrap.text), wrap)
+                elif part is not EVERY_PATH_RAISES:
+                    raise _NotDecided(part.why)
         return tuple(wraps.values())
     return ()
 
 
-def _list_ways(
-    kernel: KernelUnderTest, domain: Domain, target: str | None, until: float
-) -> Iterator[Way]:
-    for config in range(MOST_CONFIGS):
-        configs, solver = 1, Solver(domain.condition, deadline=until)
-        for path in list_paths(_Book(kernel), domain, target, config, solver, until):
-            if path.failed is None:
-                machines = [follow(launch, number) for number, launch in enumerate(path.launches)]
-                yield Way(domain, config, path, machines)
-            elif not path.failed.raised:
-                raise _NotDecided(str(path.failed))
-            configs = max([configs, *(launch.configs for launch in path.launches)])
-        if config + 1 >= configs:
-            return
-    raise _NotDecided("too many configurations")
-
-
-def _judge_way(kernel: KernelUnderTest, way: Way, until: float) -> Iterator[Wrap]:
-    machines = way.machines
+def _judge_path(kernel: KernelUnderTest, traced: TracedPath, until: float) -> Iterator[Wrap]:
+    machines = traced.machines
     accesses = [access for machine in machines for access in machine.accesses]
-    conds = [way.domain.condition, way.path.condition, *list_spans(kernel, accesses)]
+    conds = [traced.domain.condition, traced.path.condition, *list_spans(kernel, accesses)]
     conds += [machine.launched for machine in machines]
     solver = Solver(every(conds), deadline=until)
     for machine in machines:
@@ -198,11 +175,11 @@ def _judge_way(kernel: KernelUnderTest, way: Way, until: float) -> Iterator[Wrap
         for step, cond in access.steps:
             assumptions = (access.path, access.mask, cond)
             if solver.follows(fits(step, WIDTH + 1), *assumptions) != YES:
-                yield _find_wrap(kernel, way, solver, access, step, assumptions)
+                yield _find_wrap(kernel, traced, solver, access, step, assumptions)
 
 
 def _find_wrap(
-    kernel: KernelUnderTest, way: Way, solver: Solver, access: Access, step: Poly,
+    kernel: KernelUnderTest, traced: TracedPath, solver: Solver, access: Access, step: Poly,
     assumptions: tuple[Cond, ...],
 ) -> Wrap:  # fmt: skip
     """Find where an offset wraps, decided on both sides. Raises _NotDecided."""
@@ -211,17 +188,17 @@ def _find_wrap(
     if solver.follows(fit, *assumptions, lt(top, WRAPS)) != YES:
         raise _NotDecided(f"{formula} < 2**31 is not enough")
     # an argument that is wider makes its offsets wider, too
-    arguments = (x for launch in way.path.launches for x in launch.arguments)
+    arguments = (x for launch in traced.path.launches for x in launch.arguments)
     narrow_arguments = every(lt(x, WRAPS) for x in arguments if isinstance(x, Poly))
     unfolded = solver.unfold(~fit, narrow_arguments, *assumptions)
-    tried = _list_values(way.domain, solver.domain, _list_steps(kernel, way.domain), top)
+    tried = _list_values(traced.domain, solver.domain, _list_steps(kernel, traced.domain), top)
     for values in itertools.islice(tried, MOST_TRIED):
         if find_at(solver, unfolded, {atom: term(n) for atom, n in values.items()}) is not None:
             named = set(walk(eq(top, 0)))
             shown = (f"{_name(str(x))}={n}" for x, n in values.items() if x in named)
             value = int(evaluate(top, values))
             is_dense = not any(str(x).startswith("stride_") for x in walk(eq(top, 0)))
-            sides = tuple(way.domain.read_sides(values).items())
+            sides = tuple(traced.domain.read_sides(values).items())
             return Wrap(access.tensor.name, formula, " ".join(shown), value, sides, is_dense)
     raise _NotDecided(f"no sizes were found at which {formula} reaches 2**31")
 

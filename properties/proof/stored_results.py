@@ -186,7 +186,7 @@ def _unsum(call: TorchCall, view: TensorView) -> tuple[TensorView, int]:
 
 # -- results in memory ---------------------------------------------------------------------------
 @dataclass(slots=True)
-class Made:
+class StoredResults:
     """The stores of a path's results: `stores` into them, and into the memory that they come from.
 
     `views` are the results by their memory, `filled` caches which memory was stored by the first so
@@ -359,12 +359,12 @@ class Made:
                 yield verdict
 
 
-def find_made(path: Path, accesses: list[Access]) -> Made:
+def find_stored_results(path: Path, accesses: list[Access]) -> StoredResults:
     """Find the stores of a path's results, through the operations of torch."""
     views = {view.storage: view for view in path.results if hasattr(view, "storage")}
     feeds = _find_feeds(path, set(views))
     stores = [x for x in accesses if x.kind != "load" and x.tensor.storage in feeds]
-    return Made(path, accesses, stores, views)
+    return StoredResults(path, accesses, stores, views)
 
 
 def _is_empty(solver: Solver, view: Any) -> bool:

@@ -12,7 +12,7 @@ from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.observe import keep_state, observe
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.proof.domain import NotExpressible, list_domains
-from gemmproof.properties.proof.ledger import list_paths
+from gemmproof.properties.proof.paths import TraceCache, Untraced, list_paths
 from gemmproof.reference.symbolic.interpreter import follow
 from gemmproof.reference.symbolic.interpreter.interpret import NotInterpretable
 from gemmproof.reference.symbolic.lemmas import LANE
@@ -144,25 +144,17 @@ class Agreement:
     left: Counter = field(default_factory=Counter)
 
 
-class _Book:
-    def __init__(self, kernel):
-        self.kernel, self.cases, self.unvisited, self.decided = kernel, {}, {}, {}
-        self.traced, self.why = {}, ""
-
-    def leave_all_open(self, why, late=False):
-        self.why = why
-
-
 def compare(kernel, draws, seed=0, seconds=20.0, most=40, target=None):
     """Compare `draws` calls of a kernel, all of one calling form and one configuration."""
-    agreement, rng, book = Agreement(), random.Random(f"{kernel.name} {seed}"), _Book(kernel)
+    agreement, rng = Agreement(), random.Random(f"{kernel.name} {seed}")
     state = keep_state(kernel.launch)
     try:
         domain = next(iter(list_domains(kernel)))
         config = seed if seed else 0
         deadline = counted_seconds() + seconds
         solver = Solver(domain.condition, deadline=deadline)
-        paths = list(list_paths(book, domain, target, config, solver, deadline))
+        parts = list_paths(kernel, domain, target, config, solver, TraceCache())
+        paths = [part for part in parts if not isinstance(part, Untraced)]
     except (NotExpressible, OutOfTime) as reason:
         agreement.left[f"no paths: {reason}"] += draws
         return agreement

@@ -110,7 +110,7 @@ MUTATIONS = {
         contents.Contents, "is_alone", lambda *given: True,
         unproved("slices_stored_over_each_other", EXACT)),
     "what is read back is defined": (
-        stored_results.Made, "list_stores", lambda *given: [],
+        stored_results.StoredResults, "list_stores", lambda *given: [],
         unproved("undefined_column_read_back", LANES)),
     "what the same trip hands on": (
         control, "rebind", no_trip_before, unproved("first_tile_twice", EXACT)),

@@ -1,48 +1,35 @@
 """Formulas evaluated at concrete sizes: the faults that they show, and those that they do not."""
 
-import itertools
-
 import pytest
 from tests.corpora import product_wrappers, tiled
 from tests.corpora.mutants import split_k
 from tests.corpora.mutants.table import MUTANTS
 from tests.corpora.no_false_alarm.table import KERNELS
 from tests.reference.symbolic import unsound_kernels
-from tests.reference.symbolic.agreement import follow_all
 from tests.support.lanes import first_of_each
 from tests.support.wide import wide
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.proof.counterexamples import Way, seek, try_case
+from gemmproof.properties.proof.counterexamples import seek, try_case
 from gemmproof.properties.proof.domain import list_domains
-from gemmproof.properties.proof.ledger import ABOUT, list_paths
-from gemmproof.reference.symbolic.solver import Solver
+from gemmproof.properties.proof.ledger import ABOUT
+from gemmproof.properties.proof.paths import TraceCache, Untraced, iter_traced_paths
 from gemmproof.reference.work import counted_seconds
 
 BOUNDS, FIT, HINTS, ONCE = memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS, memory_use.ONCE
 LANES, EXACT = memory_use.LANES, exact_values.EXACT
 
 
-class ProofLedger:
-    def __init__(self, kernel):
-        self.kernel, self.cases, self.unvisited, self.decided = kernel, {}, {}, {}
-        self.traced = {}
-
-    def leave_all_open(self, why, late=False):
-        pass
-
-
-def list_ways(kernel, target=None, configs=1):
-    until = counted_seconds() + 60
-    ways = []
-    for domain, config in itertools.product(list_domains(kernel), range(configs)):
-        solver = Solver(domain.condition, deadline=until)
-        for path in list_paths(ProofLedger(kernel), domain, target, config, solver, until):
-            if path.failed is None:
-                ways.append(Way(domain, config, path, follow_all(path)))
-    return ways
+def list_traced(kernel):
+    """The paths of a kernel in its first configuration, all of which are followed."""
+    until, traced = counted_seconds() + 60, []
+    for domain in list_domains(kernel):
+        parts = next(iter_traced_paths(kernel, domain, None, TraceCache(), lambda: until))
+        assert [part for part in parts if isinstance(part, Untraced)] == []
+        traced += parts
+    return traced
 
 
 def named(function, **fields):
@@ -65,11 +52,11 @@ RIGHT = {
 @pytest.mark.parametrize("layout", first_of_each(["row", "column", "padded"]))
 def test_nothing_is_seen_in_what_is_right(name, layout):
     kernel = RIGHT[name]
-    ways = list_ways(kernel)
+    traced = list_traced(kernel)
     for sides in ((1, 1, 0), (1, 1, 1), (17, 1, 33), (2, 33, 18), (35, 34, 17)):
         batch = 3 if kernel.contract.batched else None
         case = Case(*sides, batch=batch).with_layout("a", layout)
-        assert try_case(kernel, ways, case) == {}
+        assert try_case(kernel, traced, case) == {}
 
 
 RIGHT_BUT_UNUSUAL = (
@@ -88,7 +75,7 @@ RIGHT_BUT_UNUSUAL = (
 @pytest.mark.parametrize("name", first_of_each(RIGHT_BUT_UNUSUAL))
 def test_nothing_is_certain_of_what_is_right_but_unusual(name):
     kernel = next(kernel for kernel in KERNELS if kernel.name == name)
-    counterexamples = seek(kernel, list_ways(kernel), ABOUT, 20.0)
+    counterexamples = seek(kernel, list_traced(kernel), ABOUT, 20.0)
     assert {x: y for x, y in counterexamples.items() if y.is_certain or x == EXACT} == {}
 
 
@@ -119,9 +106,9 @@ def find_mutant(name):
 def test_what_is_wrong_is_seen_at_its_smallest_case(name):
     broken, sides, certain = WRONG[name]
     kernel = find_mutant(name)
-    counterexample = seek(kernel, list_ways(kernel), [broken], 20.0)[broken]
+    counterexample = seek(kernel, list_traced(kernel), [broken], 20.0)[broken]
     assert (counterexample.case, counterexample.is_certain) == (Case(*sides), certain)
-    seen = try_case(kernel, list_ways(kernel), counterexample.case)
+    seen = try_case(kernel, list_traced(kernel), counterexample.case)
     assert seen[broken].text == counterexample.text
 
 
@@ -141,20 +128,20 @@ FAR = {
 @pytest.mark.parametrize("name", FAR)
 def test_what_is_wrong_in_views_of_huge_parents_or_where_k_is_long_is_seen_there(name):
     kernel = find_mutant(name)
-    counterexamples = seek(kernel, list_ways(kernel), list(FAR[name]), 20.0)
+    counterexamples = seek(kernel, list_traced(kernel), list(FAR[name]), 20.0)
     assert {broken: counterexamples[broken].case for broken in FAR[name]} == FAR[name]
     assert FIT not in counterexamples or counterexamples[FIT].is_certain
 
 
 def test_a_program_that_stores_what_another_did_is_seen_at_many_tiles():
     kernel = find_mutant("persistent_steps_overlap")
-    seen = try_case(kernel, list_ways(kernel), Case(2113, 1, 1))
+    seen = try_case(kernel, list_traced(kernel), Case(2113, 1, 1))
     assert seen[ONCE].is_certain
-    assert try_case(kernel, list_ways(kernel), Case(1, 1, 1)) == {}
+    assert try_case(kernel, list_traced(kernel), Case(1, 1, 1)) == {}
 
 
 def test_no_case_is_tried_where_another_size_is_0():
     zeros = product_wrappers.zeros_where_k_is_small
     kernel = KernelUnderTest("zeros", zeros, wide(layouts="contiguous"))
-    counterexamples = seek(kernel, list_ways(kernel), [EXACT], 30.0)
+    counterexamples = seek(kernel, list_traced(kernel), [EXACT], 30.0)
     assert counterexamples[EXACT].case == Case(1, 1, 1)
