@@ -75,16 +75,16 @@ def iter_traced_paths(
     for config in range(MOST_CONFIGS):
         solver = Solver(domain.condition, deadline=deadline(), checked=cache.checked)
         parts: list[TracedPath | Untraced] = []
-        configs, refused = 1, True
+        configs, raised = 1, list[bool]()
         for path in list_paths(kernel, domain, target, config, solver, cache, see):
             if isinstance(path, Untraced):
                 parts.append(path)
                 continue
             configs = max([configs, *(launch.configs for launch in path.launches)])
-            refused &= path.failed is not None
+            raised.append(path.failed is not None and path.failed.raised)
             if config < lcm(*(launch.configs for launch in path.launches)):
                 parts += _follow(domain, path, config)
-        yield [*parts, EVERY_PATH_RAISES] if refused else parts
+        yield [*parts, EVERY_PATH_RAISES] if raised and all(raised) else parts
         if config + 1 >= configs:
             return
     yield [Untraced(f"more than {MOST_CONFIGS} configurations")]

@@ -1,0 +1,86 @@
+"""The paths of a wrapper, configuration by configuration, and what they leave out."""
+
+from tests.corpora.tiled import plain
+from tests.reference.symbolic import traced_wrappers
+
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.proof import paths
+from gemmproof.properties.proof.domain import list_domains
+from gemmproof.properties.proof.paths import (
+    EVERY_PATH_RAISES,
+    TraceCache,
+    TracedPath,
+    Untraced,
+    iter_traced_paths,
+)
+
+
+def trace(launch, see=None):
+    """The parts of the first domain of a wrapper, by configuration."""
+    kernel = KernelUnderTest("kernel", launch, Contract(("fp16",)))
+    domain = next(iter(list_domains(kernel)))
+    return list(iter_traced_paths(kernel, domain, None, TraceCache(), lambda: float("inf"), see))
+
+
+def tuned_or_plain(a, b):
+    return traced_wrappers.tuned(a, b) if a.shape[0] > 64 else plain(a, b)
+
+
+def raises(a, b):
+    raise ValueError("never")
+
+
+def raises_if_long(a, b):
+    if a.shape[1] > 100:
+        raise ValueError("too long")
+    return plain(a, b)
+
+
+def test_paths_come_configuration_by_configuration_and_none_is_repeated():
+    batches = trace(tuned_or_plain)
+    assert all(isinstance(part, TracedPath) for parts in batches for part in parts)
+    launched = [[len(part.path.launches[0].constants) for part in parts] for parts in batches]
+    assert [{part.config for part in parts} for parts in batches] == [{0}, {1}, {2}]
+    plains = [sum("BLOCK_M" in p.path.launches[0].constants for p in parts) for parts in batches]
+    assert plains == [1, 0, 0]
+    assert all(launched)
+
+
+def test_a_path_has_the_machine_of_each_launch():
+    ((path,),) = trace(plain)
+    assert len(path.machines) == len(path.path.launches) == 1
+    assert {access.kind for access in path.machines[0].accesses} == {"load", "store"}
+
+
+def test_what_raises_is_no_path_and_vacuous_if_nothing_else_is():
+    (parts,) = trace(raises_if_long)
+    assert [type(part) for part in parts] == [TracedPath]
+    assert trace(raises) == [[EVERY_PATH_RAISES]]
+
+
+def test_what_cannot_be_followed_is_left_out_for_a_reason():
+    (parts,) = trace(traced_wrappers.reads_an_element)
+    assert {type(part) for part in parts} == {Untraced}
+    assert {part.unvisited for part in parts} == {""}
+    assert all("elements of a tensor are read on the host" in part.why for part in parts)
+
+
+def test_paths_beyond_the_most_are_left_out_by_name(monkeypatch):
+    monkeypatch.setattr(paths, "MOST_PATHS", 1)
+    ((left, path),) = trace(traced_wrappers.fast_path)
+    assert isinstance(path, TracedPath)
+    assert left.unvisited.endswith("too many paths")
+    assert left.why.endswith("a path that was not run: too many paths")
+
+
+def test_configurations_beyond_the_most_are_left_out(monkeypatch):
+    monkeypatch.setattr(paths, "MOST_CONFIGS", 2)
+    assert trace(tuned_or_plain)[2:] == [[Untraced("more than 2 configurations")]]
+
+
+def test_each_run_is_seen_in_each_configuration():
+    seen = []
+    trace(tuned_or_plain, lambda case, run: seen.append((case.config, run.guards[0][0])))
+    assert sorted({config for config, _ in seen}) == [0, 1, 2]
+    assert len({guard for _, guard in seen}) == 2
