@@ -158,49 +158,37 @@ class _Device(int):
         return self.key == other.key if isinstance(other, _Device) else int(self) == other
 
 
-@contextmanager
-def intercept(
-    *,
-    launch: Hook | None = None,
-    compile: Hook | None = None,
-    tune: Callable[[TunedLaunch], Any] | None = None,
-    prune: Hook | None = None,
-    measure: Hook | None = None,
-    translate: Hook | None = None,
-    describe: Hook | None = None,
-    next_power_of_2: Hook | None = None,
-    properties: Hook | None = None,
-    device: str | None = None,
-) -> Iterator[None]:
-    """Have Triton call these hooks within the context.
+_POWER = triton.next_power_of_2  # a function, or an object that holds it as `fn`
+# what a hook replaces, by the hook's name
+PARTS = {
+    "launch": (JITFunction, "run"),  # also of a kernel that Triton would interpret
+    "compile": (JITFunction, "_do_compile"),  # of a specialisation that is in no cache
+    "tune": (Autotuner, "run"),  # whose hook gets a TunedLaunch instead
+    "prune": (Autotuner, "prune_configs"),
+    "measure": (Autotuner, "_bench"),  # of one configuration
+    "translate": (CodeGenerator, "visit"),  # of one node of a kernel's syntax
+    "describe": (TensorDescriptor, "__post_init__"),  # of one made on the host
+    "next_power_of_2": (_POWER, "fn") if hasattr(_POWER, "fn") else (triton, "next_power_of_2"),
+}
 
-    Each gets what it replaces as its first argument: Triton's own function, or the hook of an outer
-    context. A `launch` of a kernel, also of one that Triton would interpret; the `compile` step of
-    one that is in no cache, which is kept apart by the name of the `device`; a tuned launch
-    (`tune`), the pruning of its configurations and the time that it takes to `measure` one; the
-    `translate` step of one node of a kernel's syntax; a tensor descriptor made on the host
-    (`describe`); `next_power_of_2`; and a query of the device's `properties`.
+
+@contextmanager
+def intercept(*, device: str | None = None, **hooks: Hook) -> Iterator[None]:
+    """Have Triton call hooks within the context, in place of `PARTS` or of the hooks of outer ones.
+
+    A hook gets what it replaces as its first argument. `properties` replaces the query of the
+    device's properties; `device` names the cache of kernels that is used.
     """
-    power = triton.next_power_of_2  # a function, or an object that holds it as `fn`
-    held = (power, "fn") if hasattr(power, "fn") else (triton, "next_power_of_2")
-    parts: list[tuple[Hook | None, Any, str]] = [
-        (launch, JITFunction, "run"),
-        (compile, JITFunction, "_do_compile"),
-        (tune and _tune_with(tune), Autotuner, "run"),
-        (prune, Autotuner, "prune_configs"),
-        (measure, Autotuner, "_bench"),
-        (translate, CodeGenerator, "visit"),
-        (describe, TensorDescriptor, "__post_init__"),
-        (next_power_of_2, *held),
-        (properties, properties and _find_utilities(), "get_device_properties"),
-    ]
-    changes = [
-        (owner, name, _around(hook, getattr(owner, name)))
-        for hook, owner, name in parts
-        if hook is not None and owner is not None
-    ]
-    if launch is not None:
-        changes += _without_interpreter(_around(launch, JITFunction.run))
+    changes: list[Change] = []
+    if tune := hooks.get("tune"):
+        hooks["tune"] = lambda run, tuner, *args, **kw: tune(TunedLaunch(run, tuner, args, kw))
+    for part, hook in hooks.items():
+        is_query = part == "properties"
+        owner, name = (_find_utilities(), "get_device_properties") if is_query else PARTS[part]
+        if owner is not None:
+            changes.append((owner, name, _around(hook, getattr(owner, name))))
+    if "launch" in hooks:
+        changes += _without_interpreter(_around(hooks["launch"], JITFunction.run))
     if device is not None:
         key = _Device(device)
         changes.append((driver.active, "get_current_device", lambda: key))
@@ -210,13 +198,6 @@ def intercept(
 
 def _around(hook: Hook, original: Any) -> Any:
     return lambda *args, **kwargs: hook(original, *args, **kwargs)
-
-
-def _tune_with(tune: Callable[[TunedLaunch], Any]) -> Hook:
-    def run(original: Any, tuner: Any, *args: Any, **kwargs: Any) -> Any:
-        return tune(TunedLaunch(original, tuner, args, kwargs))
-
-    return run
 
 
 def _find_utilities() -> Any:

@@ -290,21 +290,13 @@ def explain(
     scope, most = "", 1
     try:
         for followed in follow_all(kernel, target, config, seconds, left.append):
-            scope, most = (
-                scope or _format_scope(followed.domain),
-                max(most, followed.launch.configs),
-            )
+            scope, most = scope or followed.domain.scope, max(most, followed.launch.configs)
             maps[_explain_launch(kernel, followed, tell)] = None
     except OutOfTime:
         left.append(f"{seconds:g} s were not enough")
     if 1 < most <= config:
         raise ContractError(f"--config: got {config}, expected one of the {most}: 0..{most - 1}")
     return AddressMap(_merge(list(maps)), tuple(dict.fromkeys(left)), scope)
-
-
-def _format_scope(domain: Domain) -> str:
-    text = f"every {', '.join(domain.sizes)}"
-    return f"{text}, any strides" if domain.any_strides else text
 
 
 def _explain_launch(

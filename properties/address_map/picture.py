@@ -14,7 +14,6 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import parameters_of
-from gemmproof.properties.proof.domain import Domain
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
 from gemmproof.reference.symbolic.obligations.in_bounds import find_places
 from gemmproof.reference.symbolic.obligations.indices import NotAffine
@@ -57,7 +56,8 @@ def make_picture(
     open_: list[str] = []
     operand_names = parameters_of(kernel.launch)
     for followed in follow_all(kernel, target, config, on_open=open_.append):
-        values = _values(followed.domain, sides)
+        sizes = followed.domain.sizes
+        values = followed.domain.add_strides({x.atom: sides[n] for n, x in sizes.items() if x.atom})
         if followed.domain.case.dtype != case.dtype or not _holds(followed.path.condition, values):
             continue
         if followed.machine is None:
@@ -65,18 +65,6 @@ def make_picture(
         return _draw(followed, values, case, operand_names)
     why = f": {open_[0]}" if open_ else ""
     raise NoPicture(f"no kernel could be followed at {case}{why}")
-
-
-def _values(domain: Domain, sides: Mapping[str, int]) -> Values:
-    """Return the sizes of a case, with dense operands."""
-    values: Values = {x.atom: sides[axis] for axis, x in domain.sizes.items() if x.atom}
-    for operand in domain.operands.values():
-        step = 1
-        for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
-            if stride.atom is not None:
-                values.setdefault(stride.atom, step)
-            step *= int(evaluate(n, values))
-    return values
 
 
 def _holds(cond: Cond, values: Values) -> bool:

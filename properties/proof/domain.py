@@ -22,6 +22,7 @@ from gemmproof.reference.symbolic.terms import (
     Cond,
     Poly,
     eq,
+    evaluate,
     every,
     flag,
     le,
@@ -66,6 +67,12 @@ class Domain:
         """The symbols of the sizes."""
         return tuple(x.atom for x in self.sizes.values() if x.atom is not None)
 
+    @property
+    def scope(self) -> str:
+        """The sizes and strides of the domain, in words."""
+        text = f"every {', '.join(self.sizes)}"
+        return f"{text}, any strides" if self.any_strides else text
+
     def fit(self, case: Case) -> Case | None:
         """Return a case with the sizes that are 0 here; None if another one of them is 0."""
         empty = {axis: 0 for axis, size in self.sizes.items() if size.constant is not None}
@@ -86,6 +93,17 @@ class Domain:
             elif default is not None:
                 sides[axis] = getattr(default, axis)
         return sides
+
+    def add_strides(self, sizes: Mapping[Atom, int], padding: int = 0) -> dict[Atom, int]:
+        """Return values with the strides that they lack: dense but for a padding of each line."""
+        values = dict(sizes)
+        for operand in self.operands.values():
+            step = 1
+            for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
+                if stride.atom is not None:
+                    values.setdefault(stride.atom, step)
+                step = int(evaluate(n, values)) * (step + padding)
+        return values
 
 
 def list_domains(kernel: KernelUnderTest) -> Iterator[Domain]:

@@ -161,10 +161,5 @@ def _usual_sizes(domain: Domain, kernel: KernelUnderTest) -> Mapping[Atom, int] 
     if sides is None:
         return None
     values = {size.atom: max(1, sides[axis]) for axis, size in domain.sizes.items() if size.atom}
-    for operand in domain.operands.values():
-        step = 1
-        for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
-            if stride.atom is not None:
-                values.setdefault(stride.atom, step)
-            step = int(evaluate(n, values)) * (step + 3)
+    values = domain.add_strides(values, padding=3)
     return values if bool(evaluate(domain.condition, values)) else None

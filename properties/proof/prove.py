@@ -60,7 +60,7 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     scope = ""
     try:
         for domain in list_domains(kernel):
-            scope = scope or _format_scope(domain)
+            scope = scope or domain.scope
             _prove(book, domain, target, until)
     except NotExpressible as why:
         book.leave_all_open(str(why))
@@ -79,11 +79,6 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
 
 def _is_about(kernel: KernelUnderTest, name: str) -> bool:
     return name != exact_values.EXACT or kernel.spec is None
-
-
-def _format_scope(domain: Domain) -> str:
-    text = f"every {', '.join(domain.sizes)}"
-    return f"{text}, any strides" if domain.any_strides else text
 
 
 # results on addresses depend on offsets that fit, results on values on both

@@ -291,10 +291,4 @@ def _fill(domain: Domain, steps: Mapping[Atom, int], fixed: Mapping[Atom, int]) 
     """Return values of a domain's symbols: the fixed ones, small sizes, and dense strides."""
     values = {x: -(-fixed.get(x, x.least) // step) * step for x, step in steps.items()}
     values |= {x: n for x, n in fixed.items() if x not in steps}
-    for operand in domain.operands.values():
-        dense = 1
-        for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
-            if stride.atom is not None:
-                values.setdefault(stride.atom, dense)
-            dense *= int(evaluate(n, values))
-    return values
+    return domain.add_strides(values)

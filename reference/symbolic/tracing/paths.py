@@ -164,7 +164,7 @@ def _run(
     with without_imports():
         sizes = Decisions(domain, dict(hints), deadline)
         no_memory = Shapes(shape_env=sizes, allow_non_fake_inputs=True)
-    watch = Watch(sizes)
+    watch = Watch(sizes, target, config)
     failed, results = None, []
     try:
         with ExitStack() as stack:
@@ -179,7 +179,7 @@ def _run(
             tensors = {name: watch.operand(name, x) for name, x in operands.items()}
             stack.enter_context(watch)
             stack.enter_context(Answers(watch))
-            stack.enter_context(trace_launches(watch, target, config))
+            stack.enter_context(trace_launches(watch))
             results = watch.label_results(call(tensors))
     except Exception as error:
         failed = sizes.failure or _explain(error)

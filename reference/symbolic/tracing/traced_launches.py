@@ -120,11 +120,17 @@ _OFFSET = 64  # of an operand in its allocation, in the first run
 
 
 class Watch(TorchDispatchMode):
-    """Records torch's operations on tensors, and every memory's own view."""
+    """Records torch's operations on tensors, and every memory's own view.
 
-    def __init__(self, sizes: Decisions) -> None:
+    It stands for the session of a simulated call.
+    """
+
+    configs = written = 1
+    tries = sampled = False
+
+    def __init__(self, sizes: Decisions, target: str | None, config: int) -> None:
         super().__init__()
-        self.sizes = sizes
+        self.sizes, self.target, self.config = sizes, f"symbolic {target}", config
         self.launches: list[TracedLaunch] = []
         self.variants: dict[int, list[TracedLaunch]] = {}
         self.operations: list[TorchCall] = []
@@ -313,18 +319,6 @@ _MOST_MODULES = 256
 _modules: dict[str, tuple[str, dict[str, Function]]] = {}
 
 
-@dataclass(slots=True)
-class _Settings:
-    """The session state that `intercept_launches` reads and keeps."""
-
-    target: str
-    config: int
-    configs: int = 1
-    written: int = 1
-    tries: bool = False
-    sampled: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class _Text:
     """A kernel's TTIR, for callers that inspect the compiled kernel."""
@@ -334,9 +328,6 @@ class _Text:
 
 class TracedKernel(Kernel):
     """The stand-in for a compiled kernel, which records its launches in the running trace."""
-
-    watch: Watch
-    settings: _Settings
 
     def __init__(self, src: Any, target: Any, options: Any, compiled: Any) -> None:
         text, self.functions = compiled
@@ -371,7 +362,7 @@ def _compile(src: Any, target: Any = None, options: Any = None, **_: Any) -> Tra
 
 
 @contextmanager
-def trace_launches(watch: Watch, target: str | None, config: int) -> Iterator[None]:
+def trace_launches(watch: Watch) -> Iterator[None]:
     """Record every launch of a Triton kernel in `watch` while active; none runs."""
 
     def run(original: Any, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -422,37 +413,35 @@ def trace_launches(watch: Watch, target: str | None, config: int) -> Iterator[No
             assert descriptor.base.data_ptr() % 16 == 0, "base must be 16-byte aligned"
         original(descriptor)
 
-    settings = _Settings(f"symbolic {target}", config)
     with (
-        swap([(TracedKernel, "watch", watch), (TracedKernel, "settings", settings)]),
         intercept(launch=run, tune=tune, next_power_of_2=next_power_of_2, describe=describe),
-        intercept_launches(cast(Any, settings), _compile),
-        intercept(tune=lambda launch: _try_all(watch, settings, launch)),
+        intercept_launches(cast(Any, watch), _compile),
+        intercept(tune=lambda launch: _try_all(watch, launch)),
     ):
         yield
 
 
-def _try_all(watch: Watch, settings: _Settings, launch: TunedLaunch) -> Any:
+def _try_all(watch: Watch, launch: TunedLaunch) -> Any:
     """Make a launch in the chosen configuration, and record it in each other one.
 
     If a hook does more than set arguments, or a configuration is refused, these get separate runs
     of the wrapper. The chosen one comes last again, as after tuning.
     """
-    first, done, chosen = len(watch.launches), len(watch.operations), settings.config
+    first, done, chosen = len(watch.launches), len(watch.operations), watch.config
     result = launch.choose()
-    configs = settings.configs
+    configs = watch.configs
     if watch.tuning or configs < 2 or len(watch.operations) > done + 1:
         return result
     before = watch.save()
     try:
         for config in (*range(configs), chosen):
-            settings.config = config
+            watch.config = config
             launch.choose()
         if watch.save()[1:] == before[1:] and len(watch.operations) == done + configs + 2:
             watch.variants[first] = watch.launches[first + 1 : -1]
     except Exception:
         watch.variants.pop(first, None)
-    settings.config = chosen
+    watch.config = chosen
     watch.restore(before)
     return result
 
@@ -477,7 +466,7 @@ def _settle(sizes: Decisions, kernel: Any, name: str, value: Any) -> Any:
 
 
 def _note(kernel: TracedKernel, grid: tuple[Any, ...], args: tuple[Any, ...]) -> None:
-    watch, settings, src = TracedKernel.watch, TracedKernel.settings, kernel.src
+    watch, src = cast(Watch, kernel.session), kernel.src
     name = kernel.name
     if any(isinstance(n, float | torch.SymFloat) for n in grid):
         raise watch.sizes.fail(f"{name}: a grid of floats")
@@ -502,8 +491,8 @@ def _note(kernel: TracedKernel, grid: tuple[Any, ...], args: tuple[Any, ...]) ->
             {_parameter(src, k): getattr(x, "value", x) for k, x in src.constants.items()},
             {k: getattr(kernel.metadata, k) for k in ("num_warps", "num_stages", "num_ctas")},
             where,
-            settings.config % settings.configs,
-            settings.configs,
+            watch.config % watch.configs,
+            watch.configs,
         )
     )
     watch.operations.append(TorchCall("launch", (len(watch.launches) - 1,), {}, (), where))

@@ -187,26 +187,17 @@ class Reach:
 
 
 @contextmanager
-def watch_translation(reach: Reach) -> Iterator[None]:
-    """Record every line that Triton's frontend visits in the context."""
-    from gemmproof.reference.triton_hooks import intercept
+def watch_kernels(reach: Reach) -> Iterator[None]:
+    """Record the lines that Triton's frontend visits, and the functions that run at a launch."""
+    from gemmproof.reference.simulator.launch import Kernel
+    from gemmproof.reference.triton_hooks import intercept, swap
+
+    launch = Kernel.run
 
     def note(visit: Any, generator: Any, node: Any) -> Any:
         if hasattr(node, "lineno"):
             reach.compiled.add((generator.file_name, generator.begin_line + node.lineno))
         return visit(generator, node)
-
-    with intercept(translate=note):
-        yield
-
-
-@contextmanager
-def watch_launches(reach: Reach) -> Iterator[None]:
-    """Record the functions that are running when a kernel is launched in the context."""
-    from gemmproof.reference.simulator.launch import Kernel
-    from gemmproof.reference.triton_hooks import swap
-
-    launch = Kernel.run
 
     def run(kernel: Any, *args: Any) -> None:
         frame: FrameType | None = sys._getframe(1)
@@ -216,7 +207,7 @@ def watch_launches(reach: Reach) -> Iterator[None]:
             frame = frame.f_back
         launch(kernel, *args)
 
-    with swap([(Kernel, "run", run)]):
+    with intercept(translate=note), swap([(Kernel, "run", run)]):
         yield
 
 

@@ -9,7 +9,7 @@ from gemmproof.engine.observe import observe_case
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, attempt, conclude
 from gemmproof.engine.sections import begin_report, emit_partial, make_report
 from gemmproof.identity import describe
-from gemmproof.mutate.generate import Reach, watch_calls, watch_launches, watch_translation
+from gemmproof.mutate.generate import Reach, watch_calls, watch_kernels
 from gemmproof.mutate.search import ENOUGH, FEW, Search, optimise, run_no_grids, watch_programs
 from gemmproof.mutate.source import replace_source
 from gemmproof.properties.cases.case import Case
@@ -48,7 +48,7 @@ def _survey(request: Request, find_kernel: Find, emit: Listener) -> None:
     def note(name: str, text: str) -> None:
         programs.setdefault(name, [optimise(text), search.under_way])
 
-    with watch_translation(reach), watch_launches(reach), watch_programs(note):
+    with watch_kernels(reach), watch_programs(note):
         finding = search.find(request.max_examples)
     files = reach.list_files(request.conftest or "")
     reached = {path: encode(lines) for path, lines in files.items()}
