@@ -64,12 +64,9 @@ def visit_run(
 
 
 def visit_branches(
-    visits: BranchCoverage,
-    kernel: KernelUnderTest,
-    traced: TracedPath,
-    solver: Solver,
+    visits: BranchCoverage, kernel: KernelUnderTest, traced: TracedPath, solver: Solver,
     assumptions: Cond,
-) -> None:
+) -> None:  # fmt: skip
     """Record a case for each side of each branch of a path's kernels, or the side as unvisited.
 
     `assumptions` are those of the path; `solver` has those on its programs and trips.

@@ -70,17 +70,15 @@ def seek(
     kernel: KernelUnderTest, paths: Sequence[TracedPath], names: Collection[str], seconds: float,
     until: float = float("inf"),
 ) -> dict[str, Counterexample]:  # fmt: skip
-    """Find a small counterexample for each of some properties, and for others seen on the traced.
+    """Find a small counterexample for each of some properties, and for others seen on the way.
 
     No more than `seconds` are spent, and none after `until`, both counted.
     """
     until = min(until, counted_seconds() + seconds)
     results: dict[str, Counterexample] = {}
-    for domain in {id(traced.domain): traced.domain for traced in paths}.values():
-        for config in dict.fromkeys(traced.config for traced in paths if traced.domain is domain):
-            own = [
-                traced for traced in paths if traced.domain is domain and traced.config == config
-            ]
+    for domain in {id(x.domain): x.domain for x in paths}.values():
+        for config in dict.fromkeys(x.config for x in paths if x.domain is domain):
+            own = [x for x in paths if x.domain is domain and x.config == config]
             smaller: list[Case] = []
             seen: set[Case] = set()
             clear = False
@@ -128,7 +126,7 @@ def try_case(
 
     None if the formulas do not determine the case.
     """
-    paths = [traced for traced in paths if traced.domain.fit(case) == case]
+    paths = [x for x in paths if x.domain.fit(case) == case]
     try:
         allocated = operands(case, kernel)
     except ContractError:
