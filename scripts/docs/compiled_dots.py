@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -15,9 +14,8 @@ from typing import Any
 
 import triton
 
-from gemmproof.lowering.preview import Dot
-from gemmproof.lowering.record import LoweredLaunch
-from gemmproof.lowering.run import lower
+from gemmproof.compiled.record import LoweredLaunch
+from gemmproof.lowering.run import DOTS, Dot, lower
 from gemmproof.reference.formats import FNUZ, OPERANDS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.worker.protocol import Listener, Request
@@ -76,21 +74,18 @@ def _vary(dot: Dot, widely: bool) -> Iterator[Dot]:
 
 def compile_cells(cells: dict[str, list[Dot]], jobs: int) -> Iterator[Row]:
     """Yield the row of each dot, by GPU. Raises RuntimeError if a compilation reports no result."""
-    with tempfile.TemporaryDirectory() as folder, preload(None, LIMITS):
+    with preload(None, LIMITS):
         for gpu, dots in cells.items():
             parts = [dots[i::jobs] for i in range(jobs)]
-            lowered = _compile(gpu, [part for part in parts if part], folder)
+            lowered = _compile(gpu, [part for part in parts if part])
             for dot in dots:
                 yield {"gpu": gpu, **_state(dot), **describe_cell(lowered[dot])}
 
 
-def _compile(gpu: str, parts: list[list[Dot]], folder: str) -> dict[Dot, LoweredLaunch]:
-    def lower_part(numbered: tuple[int, list[Dot]]) -> dict[Dot, LoweredLaunch]:
-        number, dots = numbered
-        own = Path(folder) / f"{gpu}-{number}"
-        own.mkdir(exist_ok=True)
-        plan = {"dots": list(map(asdict, dots)), "remedies": False, "done": 0, "room": str(own)}
-        (launches,) = lower(Request("preview", "dot", plan=plan), [gpu], LIMITS, _follow)
+def _compile(gpu: str, parts: list[list[Dot]]) -> dict[Dot, LoweredLaunch]:
+    def lower_part(dots: list[Dot]) -> dict[Dot, LoweredLaunch]:
+        plan = {"task": DOTS, "dots": list(map(asdict, dots)), "remedies": False}
+        (launches,) = lower(Request("compile", "dot", plan=plan), [gpu], LIMITS, _follow)
         if launches.failures or launches.mistake or len(launches.lowerings) != len(dots):
             raise RuntimeError(
                 f"{gpu}: got {launches.failures or launches.mistake}, expected all dots"
@@ -98,7 +93,7 @@ def _compile(gpu: str, parts: list[list[Dot]], folder: str) -> dict[Dot, Lowered
         return dict(zip(dots, launches.lowerings, strict=True))
 
     with open_pool(len(parts)) as pool:
-        lowered_parts = list(pool.map(lower_part, enumerate(parts)))
+        lowered_parts = list(pool.map(lower_part, parts))
     return {dot: launch for part in lowered_parts for dot, launch in part.items()}
 
 

@@ -20,8 +20,8 @@ from scripts.gpu.evidence import (
 )
 
 from gemmproof.backends.simulate import Simulator
+from gemmproof.compiled.assumptions import AssumptionCheck
 from gemmproof.engine.observe import observe
-from gemmproof.lowering.assumption_check import AssumptionCheck
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import encode
 from gemmproof.properties.kernel import KernelUnderTest

@@ -22,17 +22,17 @@ from scripts.gpu.evidence import (
 from scripts.gpu.sanitize import copy_to_device
 
 from gemmproof.backends.autotune import force
-from gemmproof.fake_device import DeviceRequest
-from gemmproof.lowering.compile import (
+from gemmproof.compiled.compile import (
     CapturedLaunch,
     capture_launches,
     compile_launch,
+    describe_launch,
     join_launches,
 )
-from gemmproof.lowering.facts import tell
-from gemmproof.lowering.preview import Dot
-from gemmproof.lowering.task import capture_case, make_case
-from gemmproof.lowering.task import launch as launch_dot
+from gemmproof.compiled.facts import read_facts
+from gemmproof.fake_device import DeviceRequest
+from gemmproof.lowering.run import Dot
+from gemmproof.lowering.task import capture_explained, launch_dot, make_case
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.kernel import KernelUnderTest
@@ -90,8 +90,8 @@ def _compare(name: str, format: str, gpu: str, driver: CudaDriver | None) -> Row
     kernel = case = None
     if format:
         kernel = next(x for x in list_kernels("registers") if x.name == name)
-        case = make_case(Request("lowering", name, gpu=gpu, plan=PLAN), kernel, format)
-        launches = join_launches(capture_case(kernel, case, gpu, every=False))
+        case = make_case(Request("compile", name, gpu=gpu, plan=PLAN), kernel, format)
+        launches = join_launches(capture_explained(kernel, case, gpu, every=False))
     else:
         with capture_launches(gpu) as launches:
             launch_dot(DOTS[name])
@@ -113,7 +113,8 @@ def read_launch(launch: CapturedLaunch) -> tuple[dict[str, Any], bytes]:
     """Return what `lowering` reads of a launch, under the driver's names, and its binary."""
     with tempfile.TemporaryDirectory() as folder:
         compiled = compile_launch(launch, Path(folder))
-    needs = tell(compiled)["resources"]
+    needs = read_facts(describe_launch(launch), compiled.asm, compiled.metadata).resources
+    assert needs is not None
     facts = {
         "name": compiled.metadata.name,
         "registers": needs.registers,

@@ -26,8 +26,8 @@ from gemmproof.backends.autotune import CaseNotRunnable
 from gemmproof.backends.cuda import FILLS, launch_cases
 from gemmproof.backends.predict import predict
 from gemmproof.cli import EXIT, main
+from gemmproof.compiled.assumptions import AssumptionCheck
 from gemmproof.engine.check import check
-from gemmproof.lowering.assumption_check import AssumptionCheck
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import dump, parse
 from gemmproof.reference.simulator.ops import dots

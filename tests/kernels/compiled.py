@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import torch
 import triton
 
-from gemmproof.lowering import compile
+from gemmproof.compiled import compile
+from gemmproof.reference.fake_cuda.driver import swap
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.triton_hooks import swap
 

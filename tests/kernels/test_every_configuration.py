@@ -15,7 +15,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from gemmproof import kernels
-from gemmproof.lowering.assembly import read_cubin
+from gemmproof.compiled.assembly import read_cubin
 from gemmproof.reference.gpus import GPUS
 
 #: Where a thread may keep something in memory on Hopper: two accumulators hardly have room in the

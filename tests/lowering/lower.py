@@ -1,5 +1,6 @@
 """Launches captured and compiled in this process, and what NVIDIA's tools report of them."""
 
+import json
 import re
 import subprocess
 from collections import Counter
@@ -7,8 +8,12 @@ from collections import Counter
 import torch
 import triton
 
-from gemmproof.lowering.compile import capture_launches, compile_launch
-from gemmproof.lowering.facts import tell
+from gemmproof.compiled.compile import capture_launches, compile_launch, describe_launch
+from gemmproof.compiled.facts import read_facts
+from gemmproof.compiled.record import read_result
+from gemmproof.compiled.run import WorkerResults
+from gemmproof.lowering.run import collect
+from gemmproof.worker.protocol import Request
 
 FORMATS = {
     "fp16": torch.float16,
@@ -28,10 +33,10 @@ def capture(wrapper, gpu="sm_90", dtype="fp16", size=128, every=True, odd=False)
 
 
 def compile_only(wrapper, workdir, gpu, dtype="fp16", **options):
-    """Compile the only launch of a wrapper; return it and its facts."""
+    """Compile the only launch of a wrapper; return it and the record of its facts."""
     (launch,) = capture(wrapper, gpu, dtype, **options)
     compiled = compile_launch(launch, workdir)
-    return compiled, tell(compiled)
+    return compiled, read_facts(describe_launch(launch), compiled.asm, compiled.metadata)
 
 
 def ask_cuobjdump(option, compiled, workdir):
@@ -53,3 +58,16 @@ def count_sass(compiled, workdir):
     """Count the machine instructions of a binary, by name."""
     text = ask_cuobjdump("-sass", compiled, workdir)
     return Counter(re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?([A-Z][\w.]*)", text, re.M))
+
+
+def run_task(task, workdir, gpu, plan, kernel=None, **fields):
+    """Run a task as its worker would; return the result for the target, and all events."""
+    events = []
+    limits = {"seconds": 120.0, "memory": 8 << 30, "workdir": str(workdir)}
+    request = Request("compile", "k", gpu=gpu, plan=plan, **limits, **fields)
+    task(request, lambda request: kernel, events.append)
+    events = json.loads(json.dumps(events))
+    results = {x["index"]: read_result(x) for x in events if x["event"] == "lowered"}
+    plans = [x["plan"] for x in events if x["event"] == "planned"] or [{}]
+    worker = WorkerResults(dict(sorted(results.items())), plans[-1], "", False, "", 0.0)
+    return collect(gpu, worker), [x for x in events if x["event"] != "advanced"]

@@ -2,9 +2,8 @@
 
 import pytest
 
-from gemmproof.lowering.assembly import count_buffers, has_specialised_warps, list_dots, read_amdgcn
-from gemmproof.lowering.ptx import UNKNOWN_PLACE
-from gemmproof.lowering.record import FMA, UNKNOWN
+from gemmproof.compiled.assembly import count_buffers, has_specialised_warps, list_dots, read_amdgcn
+from gemmproof.compiled.record import FMA, UNKNOWN, UNKNOWN_PLACE, format_place
 
 ALIASES = """
 #mma = #ttg.nvidia_mma<{versionMajor = 3, warpsPerCTA = [4, 1], instrShape = [16, 64, 16]}>
@@ -35,7 +34,7 @@ DOTS = {
     " -> tensor<64x16xf32> loc(#loc22)": (OUTER, (64, 16, 64), "i8 i8 f32", ""),
     "%c = ttng.warp_group_dot %a, %b, %d, %true {inputPrecision = 0 : i32, isAsync = true} :"
     " !ttg.memdesc<64x32xf16, #shared, #smem, mutable> * !ttg.memdesc<32x16xf16, #shared, #smem>"
-    " -> tensor<64x16xf32, #mma> loc(#loc21)": (INNER, (64, 16, 32), "f16 f16 f32", "0"),
+    " -> tensor<64x16xf32, #mma> loc(#loc21)": (INNER, (64, 16, 32), "f16 f16 f32", ""),
     "ttng.tc_gen5_mma %a, %b, %d[], %true, %false, %e[%true] {is_async} :"
     " !ttg.memdesc<128x32xf16, #shared, #smem, mutable>, !ttg.memdesc<32x64xf16, #shared, #smem>,"
     " !ttg.memdesc<128x64xf32, #tmem, #ttng.tensor_memory, mutable>,"
@@ -48,8 +47,19 @@ DOTS = {
 def test_a_dot_is_read(text):
     (dot,) = list_dots(f"{ALIASES}\n    {text}\n    scf.yield %c : tensor<4xf32> loc(#loc)\n")
     location, tile, formats, precision = DOTS[text]
-    assert (dot.location, dot.tile) == (location, tile)
-    assert (" ".join(dot.formats), dot.precision) == (formats, precision)
+    assert (dot.where, dot.column) == (format_place(location), location[2])
+    assert dot.tile == tile
+    assert (" ".join(dot.asked), dot.precision) == (formats, precision)
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [("inputPrecision = 1 : i32", "tf32x3"), ("x = 1 : i32", "ieee"), ("inputPrecision = 9", "9")],
+)
+def test_precision_is_that_of_fp32_operands(precision, expected):
+    types = "tensor<64x32xf32> * tensor<32x16xf32> -> tensor<64x16xf32>"
+    (dot,) = list_dots(f"%c = tt.dot %a, %b, %d {{{precision}}} : {types} loc(#loc)\n")
+    assert dot.precision == expected
 
 
 def test_layouts_have_what_their_names_stand_for():
@@ -109,7 +119,8 @@ amdhsa.kernels:
 
 def test_amd_assembly():
     program = read_amdgcn(ASSEMBLY)
-    assert [(x.unit, x.shape, x.a, x.b, x.accumulator, x.from_zero) for x in program.products] == [
+    read = [x for _, x in program.products]
+    assert [(x.unit, x.shape, x.a, x.b, x.accumulator, bool(x.from_zero)) for x in read] == [
         ("mfma", (16, 16, 16), "bf16", "bf16", "f32", True),
         ("mfma", (32, 32, 16), "fp8", "bf8", "f32", False),
         ("mfma", (4, 4, 4), "f16", "f16", "f32", False),
@@ -123,7 +134,7 @@ def test_amd_assembly():
     assert [x[1:] for x in program.accesses] == [
         ("load", 16), ("lds load", 16), ("load", 2), ("store", 12), ("atomic", 0),
     ]  # fmt: skip
-    assert {x.location for x in program.products} == {("/project/k.py", 7, 13)}
+    assert {place for place, _ in program.products} == {("/project/k.py", 7, 13)}
     assert program.counts["vgpr_count"] == 126
     assert program.counts["agpr_count"] == 4
     assert program.counts["vgpr_spill_count"] == 3

@@ -1,35 +1,31 @@
 """Launches captured, compiled and reported as in a worker, but in this process."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.kernels.replaced_ptxas import hide_tools, replace_ptxas
 from tests.lowering import lowered_kernels
-from tests.lowering.lower import capture
+from tests.lowering.lower import capture, run_task
 
-from gemmproof.lowering import compile as compiling
-from gemmproof.lowering.compile import join_launches
-from gemmproof.lowering.record import SCHEMA, LoweredLaunch, document
-from gemmproof.lowering.task import serve
-from gemmproof.lowering.text import describe, tabulate
+from gemmproof.compiled import compile as compiling
+from gemmproof.compiled.compile import join_launches
+from gemmproof.lowering.task import compile_launches
+from gemmproof.lowering.text import SCHEMA, describe, document, tabulate
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest, Operand
 from gemmproof.reference.simulation import CompileError
 from gemmproof.target import TargetError
-from gemmproof.worker.protocol import Request
 
 
 def ask(wrapper, workdir, gpu="sm_90", contract=None, operands=None, spec=None, **options):
-    """Return the launches of a wrapper that a worker reports, and all its events."""
+    """Return the launches of a wrapper that a worker reports, and its events."""
     contract = contract or Contract()
     kernel = KernelUnderTest("k", wrapper, contract, operands=operands or {}, spec=spec)
-    plan = {"sizes": {}, "layouts": {}, "every": False, "done": 0, "room": str(workdir), **options}
-    events = []
-    serve(Request("lowering", "k", gpu=gpu, plan=plan), lambda request: kernel, events.append)
-    lowerings = [x["lowering"] for x in events if x["event"] == "lowered"]
-    return [LoweredLaunch.from_dict(json.loads(json.dumps(x))) for x in lowerings], events
+    plan = {"sizes": {}, "layouts": {}, "every": False, **options}
+    target, events = run_task(compile_launches, workdir, gpu, plan, kernel)
+    assert target.failures == ()
+    return target.lowerings, events
 
 
 def show(lowering):
@@ -64,15 +60,15 @@ def test_all_of_it_survives_json_and_is_the_same_again(tmp_path, monkeypatch):
     """Nothing is read from a cache or written to it."""
     cache = tmp_path / "cache"
     monkeypatch.setenv("TRITON_CACHE_DIR", str(cache))
-    (first,), events = ask(lowered_kernels.several, tmp_path, done=1)
-    (again,), _ = ask(lowered_kernels.several, tmp_path, done=1)
-    assert [x["event"] for x in events] == ["ready", "case", "lowered", "compiled"]
-    assert (events[1]["index"], events[1]["of"]) == (1, 2)
-    assert events[-1]["launches"] == 2
+    (_, first), events = ask(lowered_kernels.several, tmp_path)
+    (_, again), _ = ask(lowered_kernels.several, tmp_path)
+    assert [x["event"] for x in events] == ["case", "lowered", "case", "lowered"]
+    assert [(x["index"], x["of"]) for x in events if x["event"] == "case"] == [(0, 2), (1, 2)]
     assert first.seconds > 0
     assert replace(first, seconds=0) == replace(again, seconds=0)
     assert document("k", [first], [])["schema"] == SCHEMA
-    assert [path.name for path in tmp_path.iterdir()] == ["sm_90.said"]
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"sm_90.output", "answers.jsonl"}
 
 
 @pytest.mark.lane("full")

@@ -39,7 +39,7 @@ def check_binary(compiled, facts, workdir):
     """Check registers, stack and shared memory against cuobjdump, and accesses against SASS."""
     usage, needs, sass = (
         read_usage(compiled, workdir),
-        facts["resources"],
+        facts.resources,
         count_sass(compiled, workdir),
     )
     assert needs.registers == usage["REG"]
@@ -48,8 +48,8 @@ def check_binary(compiled, facts, workdir):
     assert needs.threads == 32 * compiled.metadata.num_warps
     assert (needs.spills > 0) == any(name.startswith("STL") for name in sass)
     for kind, names in (("store", "STG.E"), ("load", "LDG.E"), ("async copy", "LDGSTS.E")):
-        counted = {x.bytes: 0 for x in facts["accesses"] if x.kind == kind}
-        for x in facts["accesses"]:
+        counted = {x.bytes: 0 for x in facts.accesses if x.kind == kind}
+        for x in facts.accesses:
             if x.kind == kind:
                 counted[x.bytes] += x.count
         assert counted == count_widths(sass, names), kind
@@ -71,13 +71,13 @@ def test_a_dot_is_what_stands_in_the_binary(case, tmp_path):
     named, unit, shape, formats, sass = DOTS[case]
     name, dtype, gpu = named.split()
     compiled, facts = compile_only(getattr(lowered_kernels, name), tmp_path, gpu, dtype)
-    (dot,) = facts["dots"]
+    (dot,) = facts.dots
     (instruction,) = dot.instructions
     assert (instruction.unit, instruction.shape) == (unit, shape)
     assert f"{instruction.a} {instruction.b} {instruction.accumulator}" == formats
     assert instruction.count == count_sass(compiled, tmp_path)[sass]
     assert dot.where.endswith(("lowered_kernels.py:12", "lowered_kernels.py:13"))
-    assert facts["unrecognised"] == ()
+    assert facts.unrecognised == ()
     check_binary(compiled, facts, tmp_path)
 
 
@@ -86,7 +86,7 @@ def test_a_dot_is_what_stands_in_the_binary(case, tmp_path):
 def test_fp32_in_full_has_no_tensor_core(gpu, tmp_path):
     """Blackwell has an instruction for two of them at once."""
     compiled, facts = compile_only(lowered_kernels.flat, tmp_path, gpu, "fp32")
-    (dot,) = facts["dots"]
+    (dot,) = facts.dots
     sass = count_sass(compiled, tmp_path)
     assert not dot.has_cores
     assert dot.precision == "ieee"
@@ -100,16 +100,16 @@ def test_fp32_in_full_has_no_tensor_core(gpu, tmp_path):
 def test_short_sums_of_fp8_are_added_in_fp32(gpu, tmp_path):
     """They are added in the loop, once for each element of the accumulator."""
     facts = compile_only(lowered_kernels.promoted, tmp_path, gpu, "fp8e4m3")[1]
-    (dot,) = facts["dots"]
+    (dot,) = facts.dots
     assert (dot.promoted, dot.promoted_k) == (64 * 64 // 128, 64)
     facts = compile_only(lowered_kernels.right, tmp_path, gpu, "fp8e4m3")[1]
-    (dot,) = facts["dots"]
+    (dot,) = facts.dots
     assert (dot.promoted, dot.promoted_k) == (0, None)
 
 
 def test_what_is_asked_and_what_is_multiplied_differ_where_fp8_is_widened(tmp_path):
     facts = compile_only(lowered_kernels.flat, tmp_path, "sm_90", "fp8e4m3")[1]
-    (dot,) = facts["dots"]
+    (dot,) = facts.dots
     assert dot.asked[:2] == ("f8E4M3FN", "f8E4M3FN")
     assert dot.tile == (16, 64, 32)
     assert [x.a for x in dot.instructions] == ["f16"]
@@ -118,7 +118,7 @@ def test_what_is_asked_and_what_is_multiplied_differ_where_fp8_is_widened(tmp_pa
 @pytest.mark.lane("full")
 def test_a_length_that_nothing_divides_costs_the_wide_loads(tmp_path):
     compiled, facts = compile_only(lowered_kernels.right, tmp_path, "sm_80", odd=True)
-    kinds = {(x.kind, x.bytes) for x in facts["accesses"]}
+    kinds = {(x.kind, x.bytes) for x in facts.accesses}
     assert ("load", 2) in kinds
     assert compiled.launch.specialised["stride_am"] == ""
     assert compiled.launch.specialised["stride_ak"] == "1"
@@ -130,14 +130,14 @@ def test_a_length_that_nothing_divides_costs_the_wide_loads(tmp_path):
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_100"])
 def test_spills_are_told(gpu, tmp_path):
     compiled, facts = compile_only(lowered_kernels.spilling, tmp_path, gpu)
-    assert facts["resources"].spills > 0
+    assert facts.resources.spills > 0
     check_binary(compiled, facts, tmp_path)
 
 
 def test_a_pipelined_loop_has_buffers(tmp_path):
     facts = compile_only(lowered_kernels.right, tmp_path, "sm_90")[1]
-    assert facts["buffers"] == 3
-    assert facts["specialised_warps"] is False
+    assert facts.buffers == 3
+    assert facts.specialised_warps is False
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_pipelined_loop_has_buffers(tmp_path):
 def test_amd_matrix_cores(dtype, name, formats, tmp_path):
     """The counts agree with the assembly's instructions, and with its summary in comments."""
     compiled, facts = compile_only(lowered_kernels.right, tmp_path, "gfx942", dtype)
-    (dot,) = facts["dots"]
+    (dot,) = facts.dots
     (instruction,) = dot.instructions
     assert (instruction.name, instruction.a, instruction.b, instruction.accumulator) == (
         name,
@@ -159,10 +159,10 @@ def test_amd_matrix_cores(dtype, name, formats, tmp_path):
     )
     text = compiled.asm["amdgcn"]
     assert instruction.count == text.count(f"\t{name} ")
-    needs = facts["resources"]
+    needs = facts.resources
     assert f"; TotalNumVgprs: {needs.registers}\n" in text
     assert f"; NumAgprs: {needs.accumulation_registers}\n" in text
     assert f"; TotalNumSgprs: {needs.scalar_registers}\n" in text
     assert f"; ScratchSize: {needs.stack}\n" in text
-    stores = sum(x.count for x in facts["accesses"] if x.kind == "store")
+    stores = sum(x.count for x in facts.accesses if x.kind == "store")
     assert stores == text.count("\tbuffer_store_") + text.count("\tglobal_store_") > 0

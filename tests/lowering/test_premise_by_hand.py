@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from gemmproof.lowering.assembly import IrDot
-from gemmproof.lowering.assumptions import (
+from gemmproof.compiled.assumptions import (
     AGREED,
     CONTRADICTED,
     NOT_KNOWN,
-    CompiledDot,
+    DotLine,
     compare,
     join_lines,
     join_predicted,
@@ -17,7 +16,7 @@ from gemmproof.lowering.assumptions import (
     list_steps,
     read_width,
 )
-from gemmproof.lowering.record import FMA, UNKNOWN, DotInstruction, DotLowering
+from gemmproof.compiled.record import FMA, UNKNOWN, CompiledDot, DotInstruction
 from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.reference.simulation import PredictedDot, Where
 
@@ -47,8 +46,8 @@ def compiled(*instructions, tile=TILE, width=2, where="file.py:70", **more):
     layouts = (side, side, f"nvidia_mma<{{versionMajor = 2, warpsPerCTA = {list(warps)}}}>")
     fields = {"precision": "", "promoted": 0, "promoted_k": None} | more
     kinds, strays = fields.pop("kinds", 1), fields.pop("strays", False)
-    dot = DotLowering(where, ("", "", ""), tile, fields.pop("precision"), layouts, instructions)
-    return CompiledDot(where, (replace(dot, **fields),), (tile,), kinds, warps, strays)
+    dot = CompiledDot(where, ("", "", ""), tile, fields.pop("precision"), layouts, instructions)
+    return DotLine(where, (replace(dot, **fields),), (tile,), kinds, warps, strays)
 
 
 def judge(predicted, *dots):
@@ -214,8 +213,8 @@ def test_premises_that_the_program_does_not_tell_are_open():
         "the accumulator", "formats", "k of a step", "the order of k", "promotion",
     )  # fmt: skip
     strange = compiled(FEW_ROWS)
-    unknown_layouts = replace(strange.lowerings[0], layouts=("linear<{}>", "linear<{}>", ""))
-    assert judge(RIGHT["mma"][0], replace(strange, lowerings=(unknown_layouts,))).open == (
+    unknown_layouts = replace(strange.dots[0], layouts=("linear<{}>", "linear<{}>", ""))
+    assert judge(RIGHT["mma"][0], replace(strange, dots=(unknown_layouts,))).open == (
         "the order of k",
     )
     wide = compiled(
@@ -266,12 +265,12 @@ def test_a_sum_that_is_folded_into_a_dot_moves_it_to_its_own_line():
 
 
 def test_instructions_at_the_line_of_an_operand_are_those_of_the_only_dot():
-    (asked,) = RIGHT["wgmma"][1].lowerings
+    (asked,) = RIGHT["wgmma"][1].dots
     empty = replace(asked, instructions=(DotInstruction("", UNKNOWN, 0),))
     elsewhere = replace(asked, where="file.py:60")
     dot = ir_dot(70)
     (home,) = join_lines([dot], [empty, elsewhere])
-    assert [x.where for x in home.lowerings] == ["file.py:70", "file.py:60"]
+    assert [x.where for x in home.dots] == ["file.py:70", "file.py:60"]
     assert not home.strays
     # with two lines it may belong to either: the number of instructions decides nothing
     both = join_lines([dot, ir_dot(80)], [asked, replace(asked, where="file.py:80"), elsewhere])
@@ -280,13 +279,13 @@ def test_instructions_at_the_line_of_an_operand_are_those_of_the_only_dot():
 
 def test_warps_are_told_of_each_axis_of_the_result():
     for tile, warps in ((TILE, (2, 2)), (BATCHED, (2, 1, 2))):
-        (asked,) = compiled(FEW_ROWS, tile=tile).lowerings
+        (asked,) = compiled(FEW_ROWS, tile=tile).dots
         (home,) = join_lines([ir_dot(70)], [asked])
         assert home.warps == warps
 
 
 def ir_dot(line):
-    return IrDot(("file.py", line, 1), TILE, ("f16", "f16", "f32"), ("", "", ""), "")
+    return CompiledDot(f"file.py:{line}", ("f16", "f16", "f32"), TILE, "", ("", "", ""))
 
 
 # -- the order of k ------------------------------------------------------------------------------

@@ -12,9 +12,8 @@ import torch
 from tests.lowering import lowered_kernels as kernels
 
 from gemmproof.cli import EXIT, main
+from gemmproof.compiled.assumptions import AssumptionCheck
 from gemmproof.engine.check import check
-from gemmproof.lowering.assumption_check import AssumptionCheck
-from gemmproof.lowering.assumptions import join_lines
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import decode, dump, encode, parse
 from gemmproof.properties.contract import Contract
@@ -134,17 +133,17 @@ class Compiler:
     def __init__(self, log, fault=lambda launch: None):
         self.log, self.fault = log, fault
 
-    def __call__(self, launch, workdir):
+    def __call__(self, planned, launch, workdir):
         with self.log.open("a") as file:
             file.write(f"{launch.kernel} {launch.options.num_warps}\n")
         if launch.options.num_warps == 8:
             self.fault(launch)
-        return join_lines([], [])
+        return planned
 
 
 def premises(tmp_path, fault=lambda launch: None, **options):
     compiler = Compiler(tmp_path / "log", fault)
-    return AssumptionCheck(lambda event: None, compiler=compiler, **options)
+    return AssumptionCheck(lambda event: None, lower=compiler, **options)
 
 
 def test_launches_that_compile_to_the_same_are_compiled_once(tmp_path):
@@ -204,12 +203,15 @@ def test_what_takes_a_compiler_down_costs_one_launch(fault, how, tmp_path):
 def test_a_launch_that_is_not_compiled_leaves_a_check_incomplete(monkeypatch):
     monkeypatch.setattr(
         "gemmproof.engine.sections.AssumptionCheck",
-        lambda tell, seconds, every: AssumptionCheck(tell, seconds, every=every, compiler=fail),
+        lambda tell, seconds, every: AssumptionCheck(tell, seconds, every=every, lower=fail),
     )
     report = judge()
     assert report.verdict == "incomplete"
-    assert "got RuntimeError: broken, expected a binary for sm_80" in report.note
+    assert (
+        "got RuntimeError: broken of gemmproof itself (please report it), expected a binary for sm_80"
+        in report.note
+    )
 
 
-def fail(launch, workdir):
+def fail(planned, launch, workdir):
     raise RuntimeError("broken")

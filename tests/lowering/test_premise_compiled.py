@@ -7,9 +7,15 @@ import torch
 from tests.lowering import lowered_kernels as kernels
 from tests.lowering.lower import FORMATS
 
-from gemmproof.lowering.assumption_check import compile_dots
-from gemmproof.lowering.assumptions import AGREED, CONTRADICTED, compare, join_predicted
-from gemmproof.lowering.compile import CapturedLaunch
+from gemmproof.compiled.assumptions import (
+    AGREED,
+    CONTRADICTED,
+    compare,
+    join_lines,
+    join_predicted,
+    lower_to_ptx,
+)
+from gemmproof.compiled.compile import CapturedLaunch, describe_launch
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.simulator import run
 
@@ -103,7 +109,8 @@ def compiled(tmp_path_factory):
         a = torch.ones(64, 64).to(FORMATS[dtype])
         (launch,) = run(wrapper, a, a.clone(), target=target).launches
         captured = CapturedLaunch(target, *launch.compiled)
-        by_launch[name] = launch.dots, compile_dots(captured, workdir)
+        lowered = lower_to_ptx(describe_launch(captured), captured, workdir)
+        by_launch[name] = launch.dots, join_lines(lowered.source_dots, lowered.dots)
     return by_launch
 
 

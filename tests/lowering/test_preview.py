@@ -5,29 +5,30 @@ import shlex
 from dataclasses import replace
 
 import pytest
+from tests.lowering.lower import run_task
 
 from gemmproof.cli import main
-from gemmproof.lowering.preview import Dot, list_changes, tabulate_dots
-from gemmproof.lowering.record import FMA, LoweredLaunch, LoweredTarget
-from gemmproof.lowering.task import lower_dot, serve_preview
-from gemmproof.lowering.text import lines
-from gemmproof.worker.protocol import Request
+from gemmproof.compiled.compile import lower_launch
+from gemmproof.compiled.record import FMA
+from gemmproof.lowering.run import Dot, LoweredTarget, list_changes
+from gemmproof.lowering.task import compile_dots, plan_dot
+from gemmproof.lowering.text import lines, tabulate_dots
 
 OF_TILE = "--dot 64 64 32 "
 
 
-def preview(gpu, workdir, *dots, done=0, remedies=True):
-    """Return a worker's results for dots, after a round trip through JSON."""
-    plan = {
-        "room": str(workdir),
-        "done": done,
-        "remedies": remedies,
-        "dots": list(map(fields, dots)),
-    }
-    events = []
-    serve_preview(Request("preview", "dot", gpu=gpu, plan=plan), events.append)
-    lowerings = [json.loads(json.dumps(x["lowering"])) for x in events if x["event"] == "lowered"]
-    return [LoweredLaunch.from_dict(x) for x in lowerings], events
+def preview(gpu, workdir, *dots, remedies=True):
+    """Return a worker's results for dots, and its events."""
+    plan = {"remedies": remedies, "dots": list(map(fields, dots))}
+    target, events = run_task(compile_dots, workdir, gpu, plan)
+    assert target.failures == ()
+    return target.lowerings, events
+
+
+def lower_dot(dot, gpu, workdir):
+    """Return the record of a dot that is compiled in this process."""
+    planned = plan_dot("dot", dot, gpu)
+    return lower_launch(planned.record, planned.captured, workdir)
 
 
 def fields(dot):
@@ -123,7 +124,7 @@ def test_what_triton_refuses_is_told_in_its_words(dot, message, tmp_path):
 def test_a_dot_that_misses_the_tensor_cores_is_tried_with_one_thing_changed(tmp_path):
     """Each remedy was compiled: the smallest tile that helps, a precision, or another GPU."""
     few, plain = Dot((1, 16, 16)), Dot((16, 16, 16), "fp32", precision="ieee")
-    (lowered, other), _ = preview("gfx942", tmp_path, few, few, done=0, remedies=True)
+    (lowered, other), _ = preview("gfx942", tmp_path, few, few)
     assert lowered.remedies == other.remedies == ("with M=16: mfma m16n16k16 of f16",)
     (lowered,), _ = preview("sm_80", tmp_path, plain)
     assert lowered.remedies == ("with input_precision=tf32: mma m16n8k8 of tf32",)
@@ -145,24 +146,25 @@ def test_changes_are_of_one_thing_each():
         assert sum(getattr(dot, x) != getattr(changed, x) for x in Dot.__slots__) == 1
 
 
-def test_a_worker_that_died_is_followed_by_one_that_goes_on(tmp_path):
-    lowerings, events = preview(
-        "sm_80", tmp_path, Dot((16, 16, 16)), Dot((16, 16, 32), warps=1), done=1
-    )
-    assert [x.warps for x in lowerings] == [1]
-    assert [x["event"] for x in events] == ["ready", "case", "lowered", "compiled"]
-    assert (events[1]["index"], events[1]["of"]) == (1, 2)
+def test_a_dot_is_reported_before_its_remedies_are_tried(tmp_path):
+    _, events = preview("gfx942", tmp_path, Dot((16, 16, 16)), Dot((1, 16, 16)))
+    assert [(x["event"], x["index"]) for x in events] == [
+        ("case", 0), ("lowered", 0), ("case", 1), ("lowered", 1), ("lowered", 1),
+    ]  # fmt: skip
+    assert {x["of"] for x in events if x["event"] == "case"} == {2}
+    assert [bool(x["lowering"]["remedies"]) for x in events if x["event"] == "lowered"] == [
+        False, False, True,
+    ]  # fmt: skip
 
 
 def test_what_is_stated_of_a_dot_is_what_is_compiled(tmp_path):
     """This covers accumulator, stages, precision and the order of b in memory."""
-    plan = {"room": str(tmp_path)}
-    half = lower_dot(Dot((64, 16, 32), acc="fp16", stages=2, b="column"), "sm_90", plan)
+    half = lower_dot(Dot((64, 16, 32), acc="fp16", stages=2, b="column"), "sm_90", tmp_path)
     assert half.dots[0].instructions[0].accumulator == "f16"
     assert (half.stages, half.specialised["stride_bk"], half.specialised["stride_bn"]) == (
         2, "1", "16",
     )  # fmt: skip
-    short = lower_dot(Dot((64, 16, 64), "fp8e4m3", imprecise=32), "sm_90", plan)
+    short = lower_dot(Dot((64, 16, 64), "fp8e4m3", imprecise=32), "sm_90", tmp_path)
     assert short.dots[0].promoted_k == 32
 
 
@@ -199,7 +201,7 @@ def test_where_a_promotion_is_refused_it_would_change_nothing(gpu, dot, tmp_path
 def test_dots_that_the_compiler_puts_elsewhere_are_the_source_s_own(tmp_path):
     """The instructions of bf16x6 are at the line where its operand was computed."""
     dot = Dot((16, 16, 32), "fp32", precision="bf16x6")
-    lowered = lower_dot(dot, "sm_80", {"room": str(tmp_path)})
+    lowered = lower_dot(dot, "sm_80", tmp_path)
     (lowered_dot,) = lowered.dots
     assert (lowered_dot.asked[0], lowered_dot.precision) == ("f32", "bf16x6")
     assert {x.a for x in lowered_dot.instructions} == {"bf16"}
@@ -209,7 +211,7 @@ def test_dots_that_the_compiler_puts_elsewhere_are_the_source_s_own(tmp_path):
 @pytest.mark.triton("conversions_of_the_target")
 def test_multiply_adds_at_another_line_are_the_dot_s_if_they_are_as_many(tmp_path):
     """If the compiler widens fp8 for Turing, they are at the line of the next operation."""
-    lowered = lower_dot(Dot((16, 16, 32), "fp8e5m2", warps=1), "sm_75", {"room": str(tmp_path)})
+    lowered = lower_dot(Dot((16, 16, 32), "fp8e5m2", warps=1), "sm_75", tmp_path)
     assert lowered.unrecognised == ()
     (dot,) = lowered.dots
     assert [(x.unit, x.count) for x in dot.instructions] == [(FMA, 16 * 16 * 32 // 32)]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gemmproof.lowering.ptx import (
-    UNKNOWN_PLACE,
+from gemmproof.compiled.ptx import (
     Values,
     find_promotion,
     list_accesses,
@@ -11,7 +10,7 @@ from gemmproof.lowering.ptx import (
     read_ptx,
     split_operands,
 )
-from gemmproof.lowering.record import UNKNOWN
+from gemmproof.compiled.record import UNKNOWN, UNKNOWN_PLACE
 
 HEAD = """
 .version 8.7
@@ -131,7 +130,8 @@ def test_instructions_of_tensor_cores(text):
     # m 128, n 64, fp32, a and b of tf32
     descriptor = (128 >> 4) << 24 | (64 >> 3) << 17 | 2 << 10 | 2 << 7 | 1 << 4
     program = read(f"mov.b32 %r90, {descriptor};\n{text};\n")
-    (instruction,) = list_core_instructions(program)
+    (core,) = list_core_instructions(program)
+    instruction = core.instruction
     unit, shape, formats, operands = INSTRUCTIONS[text]
     assert (instruction.unit, instruction.shape) == (unit, shape)
     assert f"{instruction.a} {instruction.b} {instruction.accumulator}" == formats
@@ -154,7 +154,8 @@ def test_what_the_grammar_does_not_have_is_not_recognised(text):
 
 def test_a_descriptor_that_is_computed_leaves_the_shape_open():
     text = "add.s32 %r90, %r1, 1;\ntcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r90, 1;\n"
-    (instruction,) = list_core_instructions(read(text))
+    (core,) = list_core_instructions(read(text))
+    instruction = core.instruction
     assert (instruction.unit, instruction.shape, instruction.a) == ("tcgen05", None, "")
 
 

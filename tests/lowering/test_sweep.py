@@ -1,25 +1,31 @@
 """`gemmproof lowering --sweep`: launches with other specialisations, and their losses."""
 
 import json
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.lowering import lowered_kernels, swept_kernels
-from tests.lowering.lower import capture
+from tests.lowering.lower import capture, run_task
 
 from gemmproof import Contract, multiple_of
 from gemmproof.cli import main
+from gemmproof.compiled import compile
+from gemmproof.compiled.record import GlobalAccess, LoweredLaunch, Resources
 from gemmproof.lowering import text
-from gemmproof.lowering.record import GlobalAccess, LoweredLaunch, LoweredTarget, Resources
-from gemmproof.lowering.sweep import alter, find_variants, list_case_changes
-from gemmproof.lowering.task import capture_case, serve_sweep
+from gemmproof.lowering.task import (
+    alter,
+    capture_explained,
+    compile_sweep,
+    find_variants,
+    list_case_changes,
+)
 from gemmproof.lowering.text import compare
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import LAYOUTS
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.worker.protocol import Request
 
 SIZES = {"M": 16, "N": 32, "K": 64}
 
@@ -30,32 +36,18 @@ def find(wrapper, gpu="sm_80", contract=None, case=None, layouts=LAYOUTS):
     notes = []
 
     def call(case):
-        return capture_case(kernel, case, gpu, every=False)
+        return capture_explained(kernel, case, gpu, every=False)
 
     case = case or Case(64, 64, 64)
     changes = list(list_case_changes(case, kernel, layouts))
-    return {v.change: v for v in find_variants(case, changes, call, notes)}, notes
+    return {v.change: (v, launch) for v, launch in find_variants(case, changes, call, notes)}, notes
 
 
-def ask(wrapper, workdir, gpu="sm_80", **options):
-    """Return the results of a worker, as a target of the supervisor."""
+def ask(wrapper, workdir, gpu="sm_80"):
+    """Return the results of a worker for a target, and its events."""
     kernel = KernelUnderTest("k", wrapper, Contract())
-    plan = {
-        "sizes": SIZES,
-        "layouts": {},
-        "every": False,
-        "done": 0,
-        "room": str(workdir),
-        **options,
-    }
-    events = []
-    request = Request("sweep", "k", gpu=gpu, plan=plan, target={"path": "k.py"})
-    serve_sweep(request, lambda request: kernel, events.append)
-    lowered = [x for x in json.loads(json.dumps(events)) if x["event"] == "lowered"]
-    target = LoweredTarget(gpu, [LoweredLaunch.from_dict(x["lowering"]) for x in lowered])
-    target.variants = [x["variant"] for x in lowered]
-    target.notes = events[-1]["notes"]
-    return target, events
+    plan = {"sizes": SIZES, "layouts": {}, "every": False}
+    return run_task(compile_sweep, workdir, gpu, plan, kernel, target={"path": "k.py"})
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +59,7 @@ def test_each_argument_is_changed_alone_by_a_case_where_one_does():
     variants, notes = find(lowered_kernels.right)
     alone = {
         next(iter(v.arguments)): (v.change, v.altered)
-        for v in variants.values()
+        for v, _ in variants.values()
         if len(v.arguments) == 1 and "" in next(iter(v.arguments.values()))
     }
     assert notes == []
@@ -83,8 +75,8 @@ def test_each_argument_is_changed_alone_by_a_case_where_one_does():
             for name in ("c_ptr", "N", "stride_ak", "stride_bn", "stride_cm", "stride_cn")
         },
     }
-    assert variants["K=63"].arguments == {"K": ("16", ""), "stride_am": ("16", "")}
-    assert variants["a column"].arguments == {"stride_am": ("16", "1"), "stride_ak": ("1", "16")}
+    assert variants["K=63"][0].arguments == {"K": ("16", ""), "stride_am": ("16", "")}
+    assert variants["a column"][0].arguments == {"stride_am": ("16", "1"), "stride_ak": ("1", "16")}
 
 
 @pytest.mark.parametrize("gpu", ["sm_80", "gfx942"])
@@ -100,20 +92,20 @@ def test_a_launch_that_is_altered_is_the_one_that_a_real_call_makes(gpu):
 
 def test_what_is_not_divisible_is_tried_where_it_is():
     variants, _ = find(lowered_kernels.right, case=Case(63, 64, 1))
-    assert variants["M=64"].arguments == {"M": ("", "16")}
-    assert variants["K=3"].arguments["K"] == ("1", "")
+    assert variants["M=64"][0].arguments == {"M": ("", "16")}
+    assert variants["K=3"][0].arguments["K"] == ("1", "")
 
 
 def test_what_a_kernel_asks_not_to_specialise_is_left_alone():
     variants, notes = find(swept_kernels.narrow)
-    assert not any("K" in v.arguments for v in variants.values())
+    assert not any("K" in v.arguments for v, _ in variants.values())
     assert [n for n in notes if "a must have rows" in n]
 
 
 def test_changes_are_those_that_a_contract_admits():
     contract = Contract(K=multiple_of(16), M="32..")
     variants, _ = find(lowered_kernels.right, contract=contract, layouts=("row", "column"))
-    named = {name for name, v in variants.items() if not v.altered}
+    named = {name for name, (v, _) in variants.items() if not v.altered}
     assert named == {"", "M=63", "N=63", "N=1", "a column", "b column"}
 
 
@@ -127,12 +119,12 @@ def test_a_batch_is_swept_too():
     variants, _ = find(call, contract=Contract(batched=True), case=Case(64, 64, 64, batch=4))
     assert (3, 64 * 64) not in seen
     assert {(16, 64 * 64), (1, 64 * 64), (4, 0), (4, 64)} <= set(seen)
-    assert variants["a padded"].arguments == {"stride_am": ("16", "")}
+    assert variants["a padded"][0].arguments == {"stride_am": ("16", "")}
 
 
 def test_another_kernel_is_compared_and_other_launches_are_told():
     variants, notes = find(swept_kernels.chooses)
-    others = [v for v in variants.values() if v.launch.kernel == "wide_kernel"]
+    others = [v for v, launch in variants.values() if launch.kernel == "wide_kernel"]
     assert all(v.constants == {"kernel": ("narrow_kernel", "wide_kernel")} for v in others)
     assert "a misaligned" in [x for v in others for x in (v.change, *v.also)]
     assert "M=1: got 2 launches (narrow_kernel wide_kernel), expected 1 to compare" in notes
@@ -141,27 +133,31 @@ def test_another_kernel_is_compared_and_other_launches_are_told():
 @pytest.mark.lane("full")
 def test_a_worker_compiles_each_variant(swept):
     target, events = swept
-    assert [x["event"] for x in events if x["event"] != "advanced"][:3] == [
-        "ready", "case", "lowered",
-    ]  # fmt: skip
-    assert events[-1]["launches"] == len(target.lowerings) == len(target.variants)
+    # planned again when it is known which bases compile
+    assert [x["event"] for x in events[:4]] == ["planned", "case", "lowered", "planned"]
+    assert len(events[3]["plan"]["variants"]) == len(target.lowerings) == len(target.variants)
     numbers = [(x["index"], x["of"]) for x in events if x["event"] == "case"]
     assert numbers == [(i, len(target.lowerings)) for i in range(len(target.lowerings))]
     (launch,) = text.collect_sweep([target])
-    variants = {x["change"]: x for x in launch["variants"]}
+    variants = {x.variant.change: x for x in launch.variants}
     padded = variants["K=63"]  # the kernel disables the specialisation of K itself
-    assert "a padded" in padded["also"]
-    assert padded["arguments"] == {"stride_am": ["16", ""]}
-    assert not padded["same_binary"]
+    assert "a padded" in padded.variant.also
+    assert padded.variant.arguments == {"stride_am": ("16", "")}
+    assert not padded.same_binary
     # at its own line, or that of the next load, where the compiler may put it
-    assert padded["changes"][0].startswith("swept_kernels.py:13  3 cp.async of 4 bytes -> ")
-    assert "2 loads of 2 bytes" in " ".join(padded["changes"][:2])
-    assert padded["losses"] == [
+    changes = padded.difference.changes
+    assert changes[0].startswith("swept_kernels.py:13  3 cp.async of 4 bytes -> ")
+    assert "2 loads of 2 bytes" in " ".join(changes[:2])
+    assert padded.difference.losses == (
         "loads without asynchronous copies", "loads of 4 bytes are of 2 bytes",
-    ]  # fmt: skip
-    (stored,) = variants["c_ptr neither"]["losses"]
+    )  # fmt: skip
+    (stored,) = variants["c_ptr neither"].difference.losses
     assert stored == "stores of 16 bytes are of 4 bytes"
-    assert variants["c_ptr neither"]["altered"]
+    assert variants["c_ptr neither"].variant.altered
+    document = text.sweep_document("k", [target], [])["sweep"][0]["variants"]
+    padded = next(x for x in json.loads(json.dumps(document)) if x["change"] == "K=63")
+    assert (padded["arguments"], padded["same_binary"]) == ({"stride_am": ["16", ""]}, False)
+    assert padded["losses"][0] == "loads without asynchronous copies"
 
 
 def test_the_screen_groups_what_costs_the_same(swept):
@@ -180,20 +176,18 @@ def test_the_screen_groups_what_costs_the_same(swept):
 def test_what_does_not_compile_as_it_is_is_not_swept(tmp_path):
     target, events = ask(lowered_kernels.shallow, tmp_path)
     assert len(target.lowerings) == 1
-    assert events[-1]["event"] == "compiled"
+    assert [x["event"] for x in events] == ["planned", "case", "lowered", "planned"]
     shown = [line for line, _ in text.sweep_lines("k", [target], 1.0)]
     assert shown[-1].startswith("k: 0 changes compared for sm_80")
     assert "1 not compiled" in shown[-1]
-    # nor a launch at which an earlier worker died
-    target, _ = ask(lowered_kernels.shallow, tmp_path, done=1)
-    assert target.lowerings == []
 
 
-def test_a_worker_that_died_is_followed_by_one_that_goes_on(swept, tmp_path):
-    target, _ = swept
-    rest, _ = ask(swept_kernels.narrow, tmp_path, done=len(target.lowerings) - 1)
-    assert rest.variants == target.variants[-1:]
-    assert rest.lowerings[0].binary == target.lowerings[-1].binary
+def test_a_base_that_ends_its_compiler_is_not_swept(tmp_path, monkeypatch):
+    monkeypatch.setattr(compile, "compile_launch", lambda *args: os._exit(1))
+    target, _ = ask(lowered_kernels.right, tmp_path)
+    assert target.lowerings == target.variants == ()
+    (failure,) = target.failures
+    assert failure.endswith("as it is: got a process that ended, expected a binary")
 
 
 NEEDS = Resources(64, 0, 0, 1000, 2000, 128)

@@ -14,6 +14,7 @@ from gemmproof.backends.autotune import Choice
 from gemmproof.backends.cuda_device import CUDA, FILLS, Emit, Launches
 from gemmproof.backends.predict import Prediction, find_target, predict
 from gemmproof.backends.simulate import Simulator
+from gemmproof.compiled.assumptions import AssumptionCheck
 from gemmproof.engine.draw import list_cases
 from gemmproof.engine.findings import dedupe
 from gemmproof.engine.observe import CaseNotRunnable, CaseResult, judge, keep_state, observe
@@ -29,7 +30,6 @@ from gemmproof.engine.sections import (
     make_report,
     update_report,
 )
-from gemmproof.lowering.assumption_check import AssumptionCheck
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import find_reasons
 from gemmproof.properties.judges.determinism import PREDICTED, count_predicted

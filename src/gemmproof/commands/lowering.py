@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 import time
-from dataclasses import replace
 
 from gemmproof.commands.check import calling_of
 from gemmproof.commands.output import answer, limits_of, refuse, show_end, unwritable
-from gemmproof.lowering.preview import ask_preview, refuse_without_dot, tabulate_dots
-from gemmproof.lowering.record import document
-from gemmproof.lowering.run import lower
-from gemmproof.lowering.text import MOST_BLOCKS, lines, sweep_document, sweep_lines, tabulate
+from gemmproof.lowering.run import LAUNCHES, SWEEP, ask_preview, lower, refuse_without_dot
+from gemmproof.lowering.text import (
+    MOST_BLOCKS,
+    document,
+    lines,
+    sweep_document,
+    sweep_lines,
+    tabulate,
+    tabulate_dots,
+)
 from gemmproof.options.registered import CALLING, ask_registered, is_registered
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import encode
@@ -33,8 +37,6 @@ def run(options: argparse.Namespace) -> int:
         if problem := unwritable(options, ("json",)):
             raise ValueError(problem)
         request = ask_preview(options) if options.dot else _request_of(options)
-        if options.sweep:
-            request = replace(request, ask="sweep")
     except (TargetError, ValueError) as error:
         return refuse(options, str(error))
     gpus = list(dict.fromkeys(options.gpus or [DEFAULT]))
@@ -42,11 +44,9 @@ def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     limits = limits_of(options)
     with (
-        tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as workdir,
         progress(request.name, options.quiet, len(gpus), "targets") as course,
         preload(None, limits),
     ):
-        request.plan["room"] = workdir
         results = lower(request, gpus, limits, course.follow, jobs)
     for result in results:
         if result.output:
@@ -82,11 +82,11 @@ def _request_of(options: argparse.Namespace) -> Request:
         "sizes": options.sizes,
         "layouts": options.layouts,
         "every": options.config == "all",
-        "done": 0,
+        "task": SWEEP if options.sweep else LAUNCHES,
     }
     if registered:
         of = ask_registered(options, options.kernel)
-        return Request(ask="lowering", case=options.case, plan=plan, **of)
+        return Request(ask="compile", case=options.case, plan=plan, **of)
     target = parse(options.target)
     calling = calling_of(options, target.name)
     if case is not None:
@@ -95,7 +95,7 @@ def _request_of(options: argparse.Namespace) -> Request:
     formats = options.dtype or [case.dtype if case else "fp16"]
     contract = {"formats": list(dict.fromkeys(formats)), "batched": bool(batched)}
     return Request(
-        ask="lowering",
+        ask="compile",
         name=target.name,
         target=encode(target),
         contract=contract,

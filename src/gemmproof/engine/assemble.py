@@ -61,6 +61,9 @@ def judge(
     return replace(report, seconds=round(report.seconds, 2), identity=facts), worker
 
 
+PATIENCE = 4  # a compilation may take this many times as long as a simulated call
+
+
 def judge_compiled(
     report: Report, worker: WorkerExit, request: Request, limits: Limits, listener: Listener
 ) -> Report:
@@ -72,12 +75,25 @@ def judge_compiled(
     # an interruption ends the whole check; a kernel that could not be judged has nothing to add to
     if not promised or worker.end == "halted" or not report.properties:
         return report
-    from gemmproof.lowering.guarantee_check import add_claims
+    from gemmproof.compiled.guarantees import LaunchPlan, conclude
+    from gemmproof.compiled.run import compile_in_worker
 
-    report, halted = add_claims(report, promised, request, limits, listener)
-    if halted:
+    allowed = replace(limits, case=PATIENCE * limits.case)
+    plan = {"task": "gemmproof.engine.guarantee_check:compile_guaranteed"}
+    request = replace(request, launch=False, kept=(), plan=plan)
+    compiled = compile_in_worker(request, allowed, listener)
+    report = conclude(
+        report,
+        LaunchPlan.from_dict(compiled.plan) if compiled.plan else LaunchPlan(),
+        compiled.results,
+        promised["names"],
+        promised["expected"],
+        is_whole=request.case is None,
+        mistake=compiled.mistake,
+    )
+    if compiled.halted:
         worker.end, worker.how = "halted", "interrupted"
-    return report
+    return replace(report, seconds=report.seconds + compiled.seconds)
 
 
 def _shorten_path(finding: Finding) -> Finding:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
+from gemmproof.compiled.assumptions import AssumptionCheck, Tell
 from gemmproof.engine.observe import CaseResult
-from gemmproof.lowering.assumption_check import AssumptionCheck, Tell
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import probe, smallest
 from gemmproof.properties.codec import encode
@@ -55,9 +55,9 @@ def judge_compiled(
     At most `most` launches of a format and a GPU are compiled, or a few more (`plan_launches`).
     """
     if list_promised(kernel.contract):
-        from gemmproof.lowering.guarantee_outcome import compile_claims  # few need it
+        from gemmproof.engine.guarantee_check import add_guarantees  # few need it
 
-        report = compile_claims(report, kernel, target, case, most)
+        report = add_guarantees(report, kernel, target, case, most)
     return replace(report, seconds=time.perf_counter() - began)
 
 

@@ -1,1 +1,1 @@
-"""The output of Triton's compiler for a wrapper's launches, for GPUs that may be absent."""
+"""The command `lowering`: what launches are compiled to, for GPUs that may be absent."""

@@ -1,120 +1,73 @@
-"""Tasks of a worker: lower launches, preview dots, sweep specialisations."""
+"""Tasks of a worker: compile a kernel's launches, a sweep of their specialisations, and dots."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-from gemmproof.lowering.compile import (
+from gemmproof.compiled.compile import (
+    DIVISIBILITY,
     CapturedLaunch,
+    PlannedLaunch,
+    capture_case,
     capture_launches,
-    compile_launch,
+    compile_for,
+    describe_launch,
     join_launches,
+    report_result,
 )
-from gemmproof.lowering.facts import tell
-from gemmproof.lowering.guarantee_outcome import weigh_launches
-from gemmproof.lowering.preview import Dot, list_changes
-from gemmproof.lowering.record import FMA, UNKNOWN, LoweredLaunch
-from gemmproof.lowering.sweep import Variant, find_variants, list_case_changes, list_unspecialised
+from gemmproof.compiled.record import FMA, UNKNOWN, Failure, LoweredLaunch
+from gemmproof.lowering.run import Dot, Variant, format_known, list_changes
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.layouts import LAYOUTS
-from gemmproof.properties.cases.operands import operands
+from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW, view
+from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.reference.fake_cuda import explain_lack
 from gemmproof.reference.formats import FNUZ, FORMATS
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.provenance import format_error
-from gemmproof.reference.simulation import CompileError, SimulatorError
-from gemmproof.target import TargetError, display_path, line_of, require_case
+from gemmproof.reference.provenance import format_count, format_error
+from gemmproof.reference.simulation import SimulatorError
+from gemmproof.target import TargetError, line_of, require_case
 from gemmproof.worker.protocol import Listener, Request
 
-# -- kernel of a preview -------------------------------------------------------------------------
-_DTYPES = {fmt.name: fmt.dtype for fmt in (*FORMATS.values(), *FNUZ)}
-_SIDE = 1 << 16  # of the operands: divisible by 16, as any real product's strides are
-
-
-@triton.jit
-def dot_kernel(  # type: ignore[no-untyped-def]
-    a_ptr, b_ptr, c_ptr, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    ACC: tl.constexpr, PRECISION: tl.constexpr, IMPRECISE: tl.constexpr,
-):  # fmt: skip
-    """Compute c = a @ b in tiles that divide M, N and K."""
-    offs_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    offs_n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    offs_k = tl.arange(0, BLOCK_K)
-    a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
-    b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC)
-    for _ in range(0, K, BLOCK_K):
-        a = tl.load(a_ptrs)
-        b = tl.load(b_ptrs)
-        acc = tl.dot(
-            a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=IMPRECISE, out_dtype=ACC
-        )
-        a_ptrs += BLOCK_K * stride_ak
-        b_ptrs += BLOCK_K * stride_bk
-    tl.store(c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :], acc)
-
-
-def launch(dot: Dot) -> None:
-    """Launch the dot on absent operands: only their types and strides matter."""
-    dtype = getattr(torch, _DTYPES[dot.dtype])
-    acc = getattr(torch, _DTYPES[dot.accumulator])
-    a, b = (torch.empty(16, dtype=dtype, device="cuda") for _ in range(2))
-    c = torch.empty(16, dtype=acc, device="cuda")
-    strides = [1 if name == "column" else _SIDE for name in (dot.a, dot.b)]
-    across = [_SIDE if name == "column" else 1 for name in (dot.a, dot.b)]
-    options: dict[str, Any] = {"num_warps": dot.warps}
-    if dot.stages is not None:
-        options["num_stages"] = dot.stages
-    dot_kernel[(1,)](
-        a, b, c, _SIDE, strides[0], across[0], strides[1], across[1], _SIDE, *dot.tile,
-        getattr(tl, _DTYPES[dot.accumulator]), dot.precision, dot.imprecise, **options,
-    )  # fmt: skip
-
+FindKernel = Callable[[Request], KernelUnderTest]
 
 # -- launches ------------------------------------------------------------------------------------
 # of each axis, unless the command or the contract gives another
 SIZE, BATCH = 1024, 4
 
 
-def serve(
-    request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
-) -> None:
-    """Compile each launch of the request's kernel for its GPU; runs in the worker.
+def compile_launches(request: Request, find_kernel: FindKernel, emit: Listener) -> None:
+    """Compile each launch of the request's kernel for its GPU.
 
-    `plan`: `sizes` and `layouts` by name, `every` configuration or only the first, `room` for
-    files, and `done`, how many launches an earlier worker reported. A launch is announced before it
-    is compiled, so that the supervisor knows which one a worker died of.
+    `plan`: `sizes` and `layouts` by name, and `every` configuration or only the first.
     """
-    emit({"event": "ready"})
-    kernel = find_kernel(request)
-    cases = choose_cases(request, kernel)
-    plan, gpu = request.plan, request.gpu or ""
-    launches: list[tuple[Case, CapturedLaunch]] = []
-    for case in cases:
-        captured = join_launches(capture_case(kernel, case, gpu, plan["every"]))
-        if not captured:
-            raise TargetError(f"{kernel.name}: got no launch of a Triton kernel, expected one")
-        launches += [(case, launch) for launch in captured]
-    for i, (case, launch) in enumerate(launches[plan["done"] :], plan["done"]):
-        constants = " ".join(f"{name}={x}" for name, x in launch.configuration.items())
-        shown = f"{launch.kernel} {case.dtype} for {gpu}: {constants}"
-        about = {"case": shown, "phase": "compile", "index": i, "of": len(launches)}
-        emit({"event": "case", **about})
-        lowering = lower_launch(launch, case.dtype, plan)
-        emit({"event": "lowered", "lowering": lowering.to_dict()})
-    emit({"event": "compiled", "launches": len(launches)})
+    kernel, gpu = find_kernel(request), request.gpu or ""
+    planned: list[PlannedLaunch] = []
+    for case in choose_cases(request, kernel):
+        captured = join_launches(capture_explained(kernel, case, gpu, request.plan["every"]))
+        _require_launch(kernel, captured)
+        planned += (plan_launch(launch, case.dtype) for launch in captured)
+    compile_for(request, emit, planned)
+
+
+def plan_launch(launch: CapturedLaunch, dtype: str, title: str | None = None) -> PlannedLaunch:
+    """Return a launch to be compiled, labelled by its constants or a title."""
+    record = describe_launch(launch, dtype)
+    about = record.constants if title is None else title
+    return PlannedLaunch(f"{record.kernel} {dtype} for {launch.gpu}: {about}", record, launch)
+
+
+def _require_launch(kernel: KernelUnderTest, launches: Collection[object]) -> None:
+    if not launches:
+        raise TargetError(f"{kernel.name}: got no launch of a Triton kernel, expected one")
 
 
 def choose_cases(request: Request, kernel: KernelUnderTest) -> list[Case]:
@@ -153,16 +106,12 @@ def make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
         raise TargetError(str(mistake)) from None
 
 
-def capture_case(
+def capture_explained(
     kernel: KernelUnderTest, case: Case, gpu: str, every: bool
 ) -> list[CapturedLaunch]:
     """Capture the launches of a wrapper call. Raises TargetError, in one line, if it fails."""
     with explain_capture(kernel.name, gpu):
-        tensors = {name: x.tensor for name, x in operands(case, kernel).items()}
-        with capture_launches(gpu, every) as launches, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            kernel.call(case, tensors)
-    return launches
+        return capture_case(kernel, case, gpu, every)
 
 
 @contextmanager
@@ -185,67 +134,95 @@ def explain_capture(name: str, gpu: str) -> Iterator[None]:
         raise TargetError(message) from None
 
 
-def lower_launch(launch: CapturedLaunch, dtype: str, plan: dict[str, Any]) -> LoweredLaunch:
-    """Compile a launch to a record: its facts, or the compiler's message."""
-    fields = LoweredLaunch(
-        target=launch.gpu,
-        kernel=launch.kernel,
-        dtype=dtype,
-        configuration=launch.configuration,
-        configurations=launch.configurations,
-        grid=launch.grids[0] if launch.grids else None,
-        launches=len(launch.grids),
-        specialised=launch.specialised,
-        warps=int(launch.options.num_warps),
-        stages=int(launch.options.num_stages),
-    ).to_dict()
-    try:
-        compiled = compile_launch(launch, Path(plan["room"]))
-    except CompileError as error:
-        where = error.where
-        location = "" if where is None else f"{display_path(where.file)}:{where.line}"
-        return LoweredLaunch.from_dict({**fields, "error": error.message, "where": location})
-    binary = compiled.asm["cubin" if "cubin" in compiled.asm else "hsaco"]
-    fields |= {"seconds": round(compiled.seconds, 3), "binary": sha256(binary).hexdigest()}
-    return LoweredLaunch(**_keep_records(fields | tell(compiled)))
+# -- previews -----------------------------------------------------------------------------------
+_DTYPES = {fmt.name: fmt.dtype for fmt in (*FORMATS.values(), *FNUZ)}
+_SIDE = 1 << 16  # of the operands: divisible by 16, as any real product's strides are
 
 
-def _keep_records(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of `to_dict`, with the grid as a tuple."""
-    return {**fields, "grid": None if fields["grid"] is None else tuple(fields["grid"])}
+@triton.jit
+def dot_kernel(  # type: ignore[no-untyped-def]
+    a_ptr, b_ptr, c_ptr, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    ACC: tl.constexpr, PRECISION: tl.constexpr, IMPRECISE: tl.constexpr,
+):  # fmt: skip
+    """Compute c = a @ b in tiles that divide M, N and K."""
+    offs_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_k = tl.arange(0, BLOCK_K)
+    a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+    b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC)
+    for _ in range(0, K, BLOCK_K):
+        a = tl.load(a_ptrs)
+        b = tl.load(b_ptrs)
+        acc = tl.dot(
+            a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=IMPRECISE, out_dtype=ACC
+        )
+        a_ptrs += BLOCK_K * stride_ak
+        b_ptrs += BLOCK_K * stride_bk
+    tl.store(c_ptr + offs_m[:, None] * stride_cm + offs_n[None, :], acc)
 
 
-# -- previews ------------------------------------------------------------------------------------
-def serve_preview(request: Request, emit: Listener) -> None:
-    """Compile each dot of the request's plan for its GPU; runs in the worker.
+def launch_dot(dot: Dot) -> None:
+    """Launch the dot on absent operands: only their types and strides matter."""
+    dtype = getattr(torch, _DTYPES[dot.dtype])
+    acc = getattr(torch, _DTYPES[dot.accumulator])
+    a, b = (torch.empty(16, dtype=dtype, device="cuda") for _ in range(2))
+    c = torch.empty(16, dtype=acc, device="cuda")
+    strides = [1 if name == "column" else _SIDE for name in (dot.a, dot.b)]
+    across = [_SIDE if name == "column" else 1 for name in (dot.a, dot.b)]
+    options: dict[str, Any] = {"num_warps": dot.warps}
+    if dot.stages is not None:
+        options["num_stages"] = dot.stages
+    dot_kernel[(1,)](
+        a, b, c, _SIDE, strides[0], across[0], strides[1], across[1], _SIDE, *dot.tile,
+        getattr(tl, _DTYPES[dot.accumulator]), dot.precision, dot.imprecise, **options,
+    )  # fmt: skip
 
-    `plan`: `dots`, the fields of each; `room` for files; `done`, how many an earlier worker
-    reported; `remedies`, whether changes are tried for those that miss the tensor cores.
+
+def compile_dots(request: Request, find_kernel: FindKernel, emit: Listener) -> None:
+    """Compile each dot of the request's plan for its GPU.
+
+    `plan`: `dots`, the fields of each, and `remedies`, whether changes are tried for those that
+    miss the tensor cores.
     """
-    emit({"event": "ready"})
     plan, gpu = request.plan, request.gpu or ""
     dots = [Dot(**{**fields, "tile": tuple(fields["tile"])}) for fields in plan["dots"]]
-    for i, dot in enumerate(dots[plan["done"] :], plan["done"]):
-        shown = f"{request.name} {dot.dtype} for {gpu}: {dot.warps} warps"
-        about = {"case": shown, "phase": "compile", "index": i, "of": len(dots)}
-        emit({"event": "case", **about})
-        lowering = lower_dot(dot, gpu, plan)
-        if plan["remedies"] and not lowering.error and is_without_cores(lowering):
-            lowering = replace(lowering, remedies=tuple(_find_remedies(dot, gpu, plan, emit)))
-        emit({"event": "lowered", "lowering": lowering.to_dict()})
-    emit({"event": "compiled", "launches": len(dots)})
+    planned = [plan_dot(request.name, dot, gpu) for dot in dots]
+    results = compile_for(request, emit, planned)
+    for number, (dot, result) in enumerate(zip(dots, results, strict=True)):
+        if plan["remedies"] and isinstance(result, LoweredLaunch) and is_without_cores(result):
+
+            def try_dots(changed: Iterable[Dot], other: str) -> list[str]:
+                """Compile dots for a GPU; return the label of each one's tensor core."""
+                tried = [plan_dot(request.name, x, other) for x in changed]
+                return [*map(_label_core, compile_for(request, _silence(emit), tried))]
+
+            remedies = tuple(find_remedies(dot, gpu, try_dots))
+            report_result(emit, number, replace(result, remedies=remedies))
 
 
-def lower_dot(dot: Dot, gpu: str, plan: dict[str, Any]) -> LoweredLaunch:
-    """Compile one dot and return its record."""
+def plan_dot(name: str, dot: Dot, gpu: str) -> PlannedLaunch:
+    """Capture the launch of a dot."""
     with (
         explain_capture("--dot", gpu),
         capture_launches(gpu) as launches,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
-        launch(dot)
-    return lower_launch(launches[0], dot.dtype, plan)
+        launch_dot(dot)
+    record = describe_launch(launches[0], dot.dtype)
+    return PlannedLaunch(f"{name} {dot.dtype} for {gpu}: {dot.warps} warps", record, launches[0])
+
+
+def _silence(emit: Listener) -> Listener:
+    """Return a listener that passes heartbeats on, and no result."""
+
+    def listen(event: dict[str, Any]) -> None:
+        if event["event"] == "advanced":
+            emit(event)
+
+    return listen
 
 
 def is_without_cores(lowering: LoweredLaunch) -> bool:
@@ -254,40 +231,38 @@ def is_without_cores(lowering: LoweredLaunch) -> bool:
     return bool(units) and all(unit == FMA for unit in units)
 
 
-def _find_remedies(dot: Dot, gpu: str, plan: dict[str, Any], emit: Listener) -> Iterator[str]:
+def find_remedies(
+    dot: Dot, gpu: str, try_dots: Callable[[Iterable[Dot], str], list[str]]
+) -> Iterator[str]:
     """Yield the changes that reach the tensor cores; of each parameter the smallest change.
 
     Each is compiled: nothing is concluded from a rule that the compiler may not follow. The GPU is
     changed only if nothing else helps.
     """
-    helped: set[str] = set()
-    tried: dict[str, str] = {}
-    for text, changed in list_changes(dot):
-        parameter = text.partition("=")[0]
-        if parameter in helped:
-            continue
-        emit({"event": "advanced"})
-        tried[parameter] = text
-        if label := _label_core(lower_dot(changed, gpu, plan)):
-            helped.add(parameter)
-            yield f"with {text}: {label}"
+    changes = list(list_changes(dot))
+    labels = try_dots([changed for _, changed in changes], gpu)
+    helped: dict[str, str] = {}
+    for (text, _), label in zip(changes, labels, strict=True):
+        if label:
+            helped.setdefault(text.partition("=")[0], f"with {text}: {label}")
+    yield from helped.values()
     if helped:
         return
-    if tried:
+    if changes:
+        tried = {text.partition("=")[0]: text for text, _ in changes}
         yield f"with {' or '.join(tried.values())}: no tensor core either"
     for other in GPUS.values():
         if other.is_amd == GPUS[gpu].is_amd and other.name != gpu:
-            emit({"event": "advanced"})
-            if label := _label_core(lower_dot(dot, other.name, plan)):
+            (label,) = try_dots([dot], other.name)
+            if label:
                 yield f"for {other.name}: {label}"
                 return
 
 
-def _label_core(lowering: LoweredLaunch) -> str:
+def _label_core(lowered: LoweredLaunch | Failure) -> str:
     """Label the first tensor core instruction, "" if there is none."""
-    if lowering.error:
-        return ""
-    for instruction in (x for dot in lowering.dots for x in dot.instructions):
+    dots = lowered.dots if isinstance(lowered, LoweredLaunch) else ()
+    for instruction in (x for dot in dots for x in dot.instructions):
         if instruction.unit not in (FMA, UNKNOWN):
             m, n, k = instruction.shape or ("?", "?", "?")
             return f"{instruction.unit} m{m}n{n}k{k} of {instruction.a}"
@@ -295,61 +270,224 @@ def _label_core(lowering: LoweredLaunch) -> str:
 
 
 # -- sweeps --------------------------------------------------------------------------------------
-def serve_sweep(
-    request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
-) -> None:
+def compile_sweep(request: Request, find_kernel: FindKernel, emit: Listener) -> None:
     """Compile the launches of the request's kernel, and each that differs by one change.
 
-    Runs in the worker; the plan is that of `serve`. A launch is reported with its `variant`
-    (Variant.to_dict); `compiled` has the `notes`: a line on each change that is not compared.
+    The plan is that of `compile_launches`. "planned" has the `variants` by number, and `notes`: a
+    line on each change that is not compared.
     """
-    emit({"event": "ready"})
-    kernel = find_kernel(request)
-    plan, gpu = request.plan, request.gpu or ""
+    kernel, gpu = find_kernel(request), request.gpu or ""
     notes: list[str] = []
     layouts = LAYOUTS if request.target is not None else kernel.contract.layout_names
 
     def capture(case: Case) -> list[CapturedLaunch]:
         emit({"event": "advanced"})
-        return capture_case(kernel, case, gpu, plan["every"])
+        return capture_explained(kernel, case, gpu, request.plan["every"])
 
-    launches: list[tuple[Case, Variant]] = []
+    found: list[tuple[Variant, PlannedLaunch]] = []
     for case in choose_cases(request, kernel):
         changes = list(list_case_changes(case, kernel, layouts))
         variants = find_variants(case, changes, capture, notes)
-        if not variants:
-            raise TargetError(f"{kernel.name}: got no launch of a Triton kernel, expected one")
-        launches += [(case, variant) for variant in variants]
-        notes += [x for v in variants if not v.change for x in list_unspecialised(v.launch)]
-    for i, (case, variant) in enumerate(launches):
-        # a base that does not compile has nothing to lose; it may have killed its worker
-        begun = Path(plan["room"]) / f"{gpu}-{case.dtype}-{variant.base}.begun"
-        if i < plan["done"] or begun.exists():
-            continue
-        if not variant.change:
-            begun.touch()
-        title = variant.change or "as it is"
-        shown = f"{variant.launch.kernel} {case.dtype} for {gpu}: {title}"
-        about = {"case": shown, "phase": "compile", "index": i, "of": len(launches)}
-        emit({"event": "case", **about})
-        lowering = lower_launch(variant.launch, case.dtype, plan)
-        emit({"event": "lowered", "lowering": lowering.to_dict(), "variant": variant.to_dict()})
-        if not lowering.error:
-            begun.unlink(missing_ok=True)
-    emit({"event": "compiled", "launches": len(launches), "notes": notes})
+        _require_launch(kernel, variants)
+        for variant, launch in variants:
+            title = variant.change or "as it is"
+            found.append((variant, plan_launch(launch, case.dtype, title)))
+            notes += () if variant.change else list_unspecialised(launch)
+    found.sort(key=lambda x: bool(x[0].change))
+    bases = [x for x in found if not x[0].change]
+    _announce(emit, found, notes)
+    results = compile_for(request, emit, [x for _, x in bases], of=len(found))
+    # a base that does not compile has nothing to lose
+    whole = {
+        (planned.record.dtype, variant.base)
+        for (variant, planned), result in zip(bases, results, strict=True)
+        if isinstance(result, LoweredLaunch) and not result.error
+    }
+    rest = [x for x in found[len(bases) :] if (x[1].record.dtype, x[0].base) in whole]
+    count = len(bases) + len(rest)
+    _announce(emit, [*bases, *rest], notes)
+    compile_for(request, emit, [x for _, x in rest], len(bases), count)
 
 
-# -- guarantees ----------------------------------------------------------------------------------
-def serve_claims(
-    request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
+def _announce(
+    emit: Listener, found: Iterable[tuple[Variant, PlannedLaunch]], notes: list[str]
 ) -> None:
-    """Assess every launch of the request's kernel, for each of its GPUs; runs in the worker.
+    variants = [variant.to_dict() for variant, _ in found]
+    emit({"event": "planned", "plan": {"variants": variants, "notes": notes}})
 
-    `plan`: `room` for files, and `done`, how many launches an earlier worker reported.
+
+DIVISIBLE = 16  # the divisor that Triton specialises sizes, strides and addresses for
+_SWEPT = ("column", "padded", "transposed", "sliced", "misaligned", "batch_inner", "shared")
+
+
+def list_case_changes(
+    case: Case, kernel: KernelUnderTest, layouts: Collection[str]
+) -> Iterator[tuple[str, Case]]:
+    """Yield each single change as text, and the changed case; only admitted sizes are tried.
+
+    Two things change if a row is padded by what its length loses, so that its stride stays
+    divisible.
     """
-    emit({"event": "ready"})
-    kernel = find_kernel(request)
-    case = None if request.case is None else Case.from_json(request.case)
-    workdir, done = Path(request.plan["room"]), request.plan["done"]
-    outcome = weigh_launches(kernel, request.gpu, case, request.max_examples, workdir, emit, done)
-    emit({"event": "compiled", "launches": len(outcome.plan.launches)})
+    sources = (_change_sizes(case), _change_layouts(case, layouts), _change_operands(case, kernel))
+    for text, changes in (pair for source in sources for pair in source):
+        try:
+            changed = replace(case, **changes)
+        except ValueError:  # more elements than a case may have
+            continue
+        if kernel.contract.admits(changed.sides):
+            yield text, changed
+
+
+Changes = Iterator[tuple[str, dict[str, Any]]]
+
+
+def _change_sizes(case: Case) -> Changes:
+    for axis, size in case.sides.items():
+        odd = size - 1 if size > 1 else 3
+        other = odd if size % DIVISIBLE == 0 or size == 1 else size + -size % DIVISIBLE
+        for n in dict.fromkeys((other, 1)):
+            if n != size:
+                yield f"{axis}={n}", {axis: n}
+
+
+def _change_layouts(case: Case, layouts: Collection[str]) -> Changes:
+    for name, role in ROLES.items():
+        for layout in (ROW, *_SWEPT):
+            fits = case.batch is not None or layout not in BATCHED
+            if fits and layout in layouts and layout != case.layout(name):
+                yield f"{name} {layout}", _lay_out(case, name, layout)
+        rows = role.axes[1]
+        _, height, width = case.shape_of(name)
+        lead = view("padded", (1, height, width), role.number, 2).strides[1]
+        if "padded" in layouts and case.layout(name) == ROW and width > lead - width:
+            size = width - (lead - width)
+            padded = _lay_out(case, name, "padded")
+            yield f"{rows}={size}, {name} padded", {rows: size, **padded}
+
+
+def _lay_out(case: Case, name: str, layout: str) -> dict[str, Any]:
+    return {"layouts": tuple({**dict(case.layouts), name: layout}.items())}
+
+
+def _change_operands(case: Case, kernel: KernelUnderTest) -> Changes:
+    declared = dict(case.arguments)
+    for name, values in kernel.list_options().items():
+        for value in values:
+            if value != declared.get(name, values[0]) and (value in _SWEPT or value not in LAYOUTS):
+                yield f"{name} {value}", {"arguments": tuple({**declared, name: value}.items())}
+
+
+def find_variants(
+    case: Case,
+    changes: Iterable[tuple[str, Case]],
+    capture: Callable[[Case], list[CapturedLaunch]],
+    notes: list[str],
+) -> list[tuple[Variant, CapturedLaunch]]:
+    """Return the launches of a case, and those that a change of it or of an argument makes.
+
+    `notes` gets a line on each change that the wrapper rejects or that alters the number of
+    launches.
+    """
+    bases = join_launches(capture(case))
+    found = {(i, *base.key): (Variant(i), base) for i, base in enumerate(bases)}
+    also: dict[tuple[int, str, str], list[str]] = {}
+    for text, changed in changes:
+        try:
+            launches = join_launches(capture(changed))
+        except TargetError as mistake:
+            notes.append(f"{text}: {mistake}")
+            continue
+        if len(launches) != len(bases):
+            kernels = " ".join(x.kernel for x in launches) or "none"
+            count = format_count(len(launches), "launch")
+            notes.append(f"{text}: got {count} ({kernels}), expected {len(bases)} to compare")
+            continue
+        for i, (base, launch) in enumerate(zip(bases, launches, strict=True)):
+            arguments, constants = describe_difference(base, launch)
+            variant = Variant(i, text, arguments=arguments, constants=constants)
+            key = (i, *launch.key)
+            if key in found:
+                also.setdefault(key, []).append(text)
+            else:
+                found[key] = (variant, launch)
+    for i, base in enumerate(bases):
+        for name, before, after in list_alterations(base):
+            launch = alter(base, name, after)
+            text = f"{name} {format_known(after)}"
+            altered = Variant(i, text, altered=True, arguments={name: (before, after)})
+            found.setdefault((i, *launch.key), (altered, launch))  # a real call's takes precedence
+    named = [
+        (replace(variant, also=tuple(also.get(key, ()))) if variant.change else variant, launch)
+        for key, (variant, launch) in found.items()
+    ]
+    return sorted(named, key=lambda x: (bool(x[0].change), x[0].base))
+
+
+def describe_difference(
+    base: CapturedLaunch, launch: CapturedLaunch
+) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
+    """Return the specialisations, and the constants of the source, that differ."""
+    if base.kernel != launch.kernel:
+        return {}, {"kernel": (base.kernel, launch.kernel)}
+    before, after = base.specialised, launch.specialised
+    arguments = {
+        name: (before[name], after[name])
+        for name in before
+        if name in after and before[name] != after[name]
+    }
+    old, new = (_list_constants(x) for x in (base, launch))
+    declared = dict.fromkeys((*old, *new))
+    constants = {
+        name: (old.get(name, "none"), new.get(name, "none"))
+        for name in declared
+        if old.get(name) != new.get(name)
+    }
+    options = (("warps", "num_warps"), ("stages", "num_stages"))
+    for label, option in options:
+        base_option, launch_option = (getattr(x.options, option) for x in (base, launch))
+        constants |= (
+            {label: (str(base_option), str(launch_option))} if base_option != launch_option else {}
+        )
+    return arguments, constants
+
+
+def _list_constants(launch: CapturedLaunch) -> dict[str, str]:
+    """Return the constants that the source declares, as text: tuned, heuristic, or passed."""
+    declared = {p.name for p in launch.source.fn.params if p.is_constexpr}
+    return {n: str(getattr(x, "value", x)) for n, x in launch.constants.items() if n in declared}
+
+
+def list_alterations(launch: CapturedLaunch) -> Iterator[tuple[str, str, str]]:
+    """Yield each argument that Triton specialises, with its present and another specialisation.
+
+    Arguments that the kernel itself asks not to specialise are excluded.
+    """
+    for name, known in launch.specialised.items():
+        parameter = next(p for p in launch.source.fn.params if p.name == name)
+        if parameter.do_not_specialize or parameter.do_not_specialize_on_alignment:
+            continue
+        yield name, known, "16" if known == "" else ""
+
+
+def list_unspecialised(launch: CapturedLaunch) -> Iterator[str]:
+    """Yield a line on what a kernel asks not to be specialised, if anything."""
+    unspecialised = [p.name for p in launch.source.fn.params if p.do_not_specialize]
+    if unspecialised:
+        yield f"{launch.kernel} asks for no specialisation of {' '.join(unspecialised)}"
+    if launch.descriptors:
+        count = len(launch.descriptors)
+        yield f"{launch.kernel} takes {count} descriptors, of which nothing is specialised"
+
+
+def alter(launch: CapturedLaunch, name: str, known: str) -> CapturedLaunch:
+    """Return the launch with another specialisation of an argument: divisible by 16, or none."""
+    source = launch.source
+    path = (source.fn.arg_names.index(name),)
+    signature, attrs = dict(source.signature), dict(source.attrs)
+    constants = dict(source.constants)
+    if constants.pop(path, None) is not None:
+        signature[name] = "i32"
+    others = [x for x in attrs.get(path, ()) if x[0] != DIVISIBILITY]
+    attrs[path] = [[DIVISIBILITY, 16], *others] if known == "16" else others
+    changed = type(source)(source.fn, signature, constants, attrs)
+    return replace(launch, source=changed)

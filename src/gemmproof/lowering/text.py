@@ -2,56 +2,109 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from gemmproof.lowering.record import (
+from gemmproof.compiled.record import (
     FMA,
-    SCHEMA,
     UNKNOWN,
+    CompiledDot,
     DotInstruction,
-    DotLowering,
     GlobalAccess,
     LoweredLaunch,
-    LoweredTarget,
     Resources,
-    format_known,
     list_excess,
 )
+from gemmproof.lowering.run import LoweredTarget, Variant, format_known
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.text import STYLES, Line, clean, format_table
 
-# -- launches ------------------------------------------------------------------------------------
-# -- lowering table ------------------------------------------------------------------------------
-_HEADS = (
-    *("target", "configuration", "instructions", "operands from", "registers", "spilled"),
-    *("shared", "fits", "loads", "stores", "CPU s"),
-)
+# -- tables --------------------------------------------------------------------------------------
+SCHEMA = 1
+NEEDS = ("operands from", "registers", "spilled", "shared", "fits", "loads")
 LOADS = ("load", "async copy", "tma load", "lds load")
+_REFUSES = re.compile(r"^(?:Triton refuses to compile|compiling) dot_kernel(?: for \w+)?: ")
+
+
+def document(name: str, lowerings: list[LoweredLaunch], failures: list[str]) -> dict[str, Any]:
+    """Return the document that `--json` writes."""
+    launches = [lowering.to_dict() for lowering in lowerings]
+    return {"schema": SCHEMA, "name": name, "launches": launches, "failures": failures}
 
 
 def tabulate(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
     """Yield the tables, one for each kernel and format; a launch that failed has its message."""
+    heads = ("target", "configuration", "instructions", *NEEDS, "stores", "CPU s")
     kinds = dict.fromkeys((x.kernel, x.dtype) for x in lowerings)
     for kernel, dtype in kinds:
         same = [x for x in lowerings if (x.kernel, x.dtype) == (kernel, dtype)]
         yield (clean(f"{kernel} {dtype}"), "bold")
-        rows = [_HEADS, *(_describe(x) for x in same if not x.error)]
-        cells = ([*map(clean, row)] for row in rows)
-        for row, line in zip(rows, format_table(cells, "l" * len(_HEADS)), strict=True):
-            fails = row[7] == "no" or FMA in row[2] or UNKNOWN in row[2]
-            yield (line, STYLES["incomplete"] if fails else "")
+        rows = (
+            (
+                x.target,
+                _configure(x),
+                " + ".join(label_dot(dot) for dot in x.dots) or "no dot",
+                *describe_needs(x),
+                list_widths(x, ("store", "tma store")),
+                f"{x.seconds:.1f}",
+            )
+            for x in same
+            if not x.error
+        )
+        yield from _align([heads, *rows], "")
         for launch in same:
             head = f"{launch.target} {_configure(launch)}"
-            for line in launch.unrecognised:
-                yield (clean(f"{head}: {UNKNOWN}: {line}"), STYLES["incomplete"])
+            yield from _describe_unrecognised(f"{head}: ", launch)
             if launch.error:
-                prefix = f"{launch.where.rpartition('/')[2]}: " if launch.where else ""
+                prefix = f"{_short(launch.where)}: " if launch.where else ""
                 yield (clean(f"{head}: not compiled: {prefix}{launch.error}"), STYLES["fail"])
         yield ("", "")
+
+
+def tabulate_dots(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
+    """Yield the table, and below it the changes tried for dots that miss the tensor cores.
+
+    A dot that is refused has the compiler's message in its row.
+    """
+    rows: list[tuple[str, ...]] = [("target", "a and b", "warps", "instructions", "sums", *NEEDS)]
+    for x in lowerings:
+        head = (x.target, x.dtype, str(x.warps))
+        sums = dict.fromkeys(i.accumulator for dot in x.dots for i in dot.instructions)
+        cells: tuple[str, ...] = (f"not compiled: {_REFUSES.sub('', x.error)}",)
+        if not x.error:
+            labels = " + ".join(label_dot(dot) for dot in x.dots)
+            cells = (labels, ", ".join(filter(None, sums)) or "-", *describe_needs(x))
+        rows.append((*head, *cells))
+    yield from _align(rows, "bold")
+    for x in lowerings:
+        title = f"{x.target} {x.dtype} warps={x.warps}"
+        yield from ((clean(f"{title}: {line}"), "") for line in x.remedies)
+        yield from _describe_unrecognised(f"{title}: ", x)
+    yield ("", "")
+
+
+def _align(rows: Sequence[tuple[str, ...]], head_style: str) -> Iterator[Line]:
+    """Yield the rows of a table; one that is shorter than the heads ends with a message."""
+    heads = rows[0]
+    whole = [row for row in rows if len(row) == len(heads)]
+    widths = [max(len(row[i]) for row in (rows if i < 3 else whole)) for i in range(len(heads))]
+    instructions, fits = heads.index("instructions"), heads.index("fits")
+    for i, row in enumerate(rows):
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False))
+        style = head_style if i == 0 else "" if row in whole else STYLES["fail"]
+        is_lacking = FMA in row[instructions] or UNKNOWN in row[instructions]
+        if i and row in whole and (is_lacking or row[fits] == "no"):
+            style = STYLES["incomplete"]
+        yield (clean("  ".join(cells).rstrip()), style)
+
+
+def _describe_unrecognised(prefix: str, launch: LoweredLaunch) -> Iterator[Line]:
+    for line in launch.unrecognised:
+        yield (clean(f"{prefix}{UNKNOWN}: {line}"), STYLES["incomplete"])
 
 
 def describe_needs(launch: LoweredLaunch) -> tuple[str, ...]:
@@ -71,23 +124,11 @@ def describe_needs(launch: LoweredLaunch) -> tuple[str, ...]:
     )
 
 
-def _describe(launch: LoweredLaunch) -> tuple[str, ...]:
-    return (
-        launch.target,
-        _configure(launch),
-        " + ".join(label_dot(dot) for dot in launch.dots) or "no dot",
-        *describe_needs(launch),
-        list_widths(launch, ("store", "tma store")),
-        f"{launch.seconds:.1f}",
-    )
-
-
 def _configure(launch: LoweredLaunch) -> str:
-    parts = [f"{name}={x}" for name, x in launch.configuration.items()]
-    return " ".join([*parts, f"warps={launch.warps}", f"stages={launch.stages}"])
+    return f"{launch.constants} warps={launch.warps} stages={launch.stages}".lstrip()
 
 
-def label_dot(dot: DotLowering) -> str:
+def label_dot(dot: CompiledDot) -> str:
     """Label a dot by its instructions, and the k that they sum before adding to other sums."""
     promoted = f", added every {dot.promoted_k} of k" if dot.promoted_k else ""
     return " + ".join(map(_name, dot.instructions)) + promoted
@@ -106,7 +147,7 @@ def list_widths(launch: LoweredLaunch, kinds: tuple[str, ...]) -> str:
     return ", ".join(sorted(widths, key=lambda x: (len(x), x))) or "-"
 
 
-# -- lowering text -------------------------------------------------------------------------------
+# -- launches ------------------------------------------------------------------------------------
 MOST_BLOCKS = 4  # launches with a block of lines each: more become rows of a table
 SHOWN_ACCESSES = 8
 WIDTH = 22  # of the first column
@@ -131,9 +172,7 @@ def lines(
     if len(every) > most:
         out = list(tabulate(every))
     for target in targets:
-        out += [(clean(line), STYLES["fail"]) for line in target.failures]
-        if target.mistake:
-            out.append((clean(f"{target.gpu}: {target.mistake}"), STYLES["fail"]))
+        out += _describe_failures(target)
     compiled = sum(not x.error for x in every)
     others = len(every) - compiled + sum(len(x.failures) + bool(x.mistake) for x in targets)
     summary = f"{format_count(compiled, 'launch')} compiled for {' '.join(x.gpu for x in targets)}"
@@ -142,12 +181,15 @@ def lines(
     return [*out, (clean(f"{name}: {summary} ({seconds:.1f} s)"), style)]
 
 
+def _describe_failures(target: LoweredTarget) -> Iterator[Line]:
+    yield from ((clean(line), STYLES["fail"]) for line in target.failures)
+    if target.mistake:
+        yield (clean(f"{target.gpu}: {target.mistake}"), STYLES["fail"])
+
+
 def describe(lowering: LoweredLaunch) -> Iterator[Line]:
     """Yield the lines of one launch."""
-    text = " ".join(f"{name}={x}" for name, x in lowering.configuration.items())
-    of = f", one of {lowering.configurations}" if lowering.configurations > 1 else ""
-    head = f"{lowering.kernel} {lowering.dtype} for {lowering.target}: {text or 'no constants'}{of}"
-    yield (clean(head), "bold")
+    yield _head(lowering)
     if lowering.error:
         prefix = f"{_short(lowering.where)}: " if lowering.where else ""
         yield (clean(f"  not compiled: {prefix}{lowering.error}"), STYLES["fail"])
@@ -165,12 +207,16 @@ def describe(lowering: LoweredLaunch) -> Iterator[Line]:
     if odd:
         yield _row("arguments", f"neither 1 nor known to be divisible by 16: {' '.join(odd)}")
     yield from _describe_needs(lowering)
-    yield from (
-        (clean(f"  {UNKNOWN}: {line}"), STYLES["incomplete"]) for line in lowering.unrecognised
-    )
+    yield from _describe_unrecognised("  ", lowering)
 
 
-def _describe_dot(dot: DotLowering) -> Iterator[Line]:
+def _head(launch: LoweredLaunch) -> Line:
+    of = f", one of {launch.configurations}" if launch.configurations > 1 else ""
+    head = f"{launch.kernel} {launch.dtype} for {launch.target}: "
+    return clean(f"{head}{launch.constants or 'no constants'}{of}"), "bold"
+
+
+def _describe_dot(dot: CompiledDot) -> Iterator[Line]:
     tile = "x".join(map(str, dot.tile))
     asked = f" of {dot.asked[0]} x {dot.asked[1]}" if dot.asked[0] else ""
     for i, instruction in enumerate(dot.instructions):
@@ -263,8 +309,7 @@ def _short(where: str) -> str:
     return where.rpartition("/")[2] or "line unknown"
 
 
-# -- sweeps --------------------------------------------------------------------------------------
-# -- compare -------------------------------------------------------------------------------------
+# -- differences ---------------------------------------------------------------------------------
 _DIRECTIONS = {"load": "loads", "lds load": "loads", "async copy": "loads", "tma load": "loads",
          "store": "stores", "tma store": "stores"}  # fmt: skip
 # how far a copy frees the threads for other work
@@ -279,9 +324,9 @@ class LaunchDifference:
     `needs` are those of a thread and a block, `losses` the differences for the worse.
     """
 
-    changes: tuple[str, ...]
-    needs: tuple[str, ...]
-    losses: tuple[str, ...]
+    changes: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()
 
 
 def compare(before: LoweredLaunch, after: LoweredLaunch) -> LaunchDifference:
@@ -372,7 +417,7 @@ def _change_accesses(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[st
             for launch in (before, after)
         )
         if old != new:
-            yield f"{_shorten(where)}  {old} -> {new}"
+            yield f"{_short(where)}  {old} -> {new}"
 
 
 def _format_accesses(accesses: Iterable[GlobalAccess]) -> str:
@@ -381,10 +426,6 @@ def _format_accesses(accesses: Iterable[GlobalAccess]) -> str:
         counts[x.kind, x.bytes] += x.count
     joined = (GlobalAccess("", kind, width, n) for (kind, width), n in sorted(counts.items()))
     return ", ".join(map(format_access, joined)) or "none"
-
-
-def _shorten(where: str) -> str:
-    return where.rpartition("/")[2] or "line unknown"
 
 
 def _change_dots(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
@@ -396,11 +437,11 @@ def _change_dots(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
 
 
 def _label_dots(launch: LoweredLaunch) -> dict[str, str]:
-    def label(dot: DotLowering) -> str:
+    def label(dot: CompiledDot) -> str:
         sources = dict.fromkeys(x for i in dot.instructions for x in i.operands if x)
         return f"{label_dot(dot)} from {' and '.join(sources)}" if sources else label_dot(dot)
 
-    return {_shorten(dot.where): label(dot) for dot in launch.dots}
+    return {_short(dot.where): label(dot) for dot in launch.dots}
 
 
 def _change_needs(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
@@ -415,35 +456,55 @@ def _change_needs(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
     yield from (f"{was} -> {now} {name}" for name, (was, now) in pairs.items() if was != now)
 
 
-# -- text ----------------------------------------------------------------------------------------
+# -- sweeps --------------------------------------------------------------------------------------
 SHOWN_CHANGES = 4  # lines on one change
-SWEEP_WIDTH = 22  # of the first column
 _SHORT = {"": "neither", "16": "16", "1": "1"}
 
 
-def collect_sweep(targets: Sequence[LoweredTarget]) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class SweptVariant:
+    """A variant of a launch as it was compiled, and its difference from the base."""
+
+    variant: Variant
+    launch: LoweredLaunch
+    difference: LaunchDifference
+    same_binary: bool
+
+    def __str__(self) -> str:
+        """Format the change with its reason."""
+        return f"{self.variant.change}{_format_reason(self.variant)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        others = {"launch": self.launch.to_dict(), "same_binary": self.same_binary}
+        return self.variant.to_dict() | asdict(self.difference) | others
+
+
+@dataclass(frozen=True, slots=True)
+class SweptLaunch:
+    """A base launch with its variants."""
+
+    launch: LoweredLaunch
+    variants: list[SweptVariant]
+
+
+def collect_sweep(targets: Sequence[LoweredTarget]) -> list[SweptLaunch]:
     """Collect each base launch, with its variants and their differences from it."""
-    collected: list[dict[str, Any]] = []
+    collected: list[SweptLaunch] = []
     for target in targets:
-        bases: dict[tuple[str, int], dict[str, Any]] = {}
-        for lowering, variant in zip(target.lowerings, target.variants, strict=True):
-            key = (lowering.dtype, variant["base"])
-            if not variant["change"]:
-                bases[key] = {"launch": lowering, "variants": []}
+        bases: dict[tuple[str, int], SweptLaunch] = {}
+        for launch, variant in zip(target.lowerings, target.variants, strict=True):
+            key = (launch.dtype, variant.base)
+            if not variant.change:
+                bases[key] = SweptLaunch(launch, [])
                 collected.append(bases[key])
             elif key in bases:
-                bases[key]["variants"].append(_compare(bases[key]["launch"], lowering, variant))
+                base = bases[key].launch
+                failed = bool(base.error or launch.error)
+                difference = LaunchDifference() if failed else compare(base, launch)
+                same = not failed and base.binary == launch.binary
+                bases[key].variants.append(SweptVariant(variant, launch, difference, same))
     return collected
-
-
-def _compare(base: LoweredLaunch, other: LoweredLaunch, variant: dict[str, Any]) -> dict[str, Any]:
-    result = {**variant, "launch": other, "same_binary": False}
-    result |= {"changes": [], "needs": [], "losses": []}
-    if base.error or other.error:
-        return result
-    difference = compare(base, other)
-    result |= {name: list(getattr(difference, name)) for name in ("changes", "needs", "losses")}
-    return {**result, "same_binary": base.binary == other.binary}
 
 
 def sweep_document(
@@ -451,35 +512,32 @@ def sweep_document(
 ) -> dict[str, Any]:
     """Return the document that `--json` writes for a sweep."""
     sweep = [
-        {
-            "launch": base["launch"].to_dict(),
-            "variants": [{**x, "launch": x["launch"].to_dict()} for x in base["variants"]],
-        }
+        {"launch": base.launch.to_dict(), "variants": [x.to_dict() for x in base.variants]}
         for base in collect_sweep(targets)
     ]
-    notes = {target.gpu: target.notes for target in targets}
+    notes = {target.gpu: list(target.notes) for target in targets}
     return {"schema": SCHEMA, "name": name, "sweep": sweep, "notes": notes, "failures": failures}
 
 
 def sweep_lines(name: str, targets: Sequence[LoweredTarget], seconds: float) -> list[Line]:
     """Return the lines that `lowering --sweep` prints."""
     out: list[Line] = []
-    compared = losing = same = refused = 0
+    bases: list[SweptLaunch] = []
     for target in targets:
-        for base in collect_sweep([target]):
-            out += [*_describe_change(base["launch"], base["variants"]), ("", "")]
-            compared += len(base["variants"])
-            losing += sum(bool(x["losses"]) for x in base["variants"])
-            same += sum(x["same_binary"] for x in base["variants"])
-            refused += sum(bool(x["launch"].error) for x in (*base["variants"], base))
+        own = collect_sweep([target])
+        bases += own
+        for base in own:
+            out += [*_describe_sweep(base), ("", "")]
         out += [(clean(f"{target.gpu}: {line}"), "dim") for line in _join_notes(target.notes)]
-        out += [(clean(line), STYLES["fail"]) for line in target.failures]
-        if target.mistake:
-            out.append((clean(f"{target.gpu}: {target.mistake}"), STYLES["fail"]))
-        refused += len(target.failures) + bool(target.mistake)
-    summary = (
-        f"{format_count(compared, 'change')} compared for {' '.join(x.gpu for x in targets)}: "
-    )
+        out += _describe_failures(target)
+    variants = [x for base in bases for x in base.variants]
+    losing = sum(bool(x.difference.losses) for x in variants)
+    same = sum(x.same_binary for x in variants)
+    launches = [x.launch for x in variants] + [x.launch for x in bases]
+    refused = sum(bool(x.error) for x in launches)
+    refused += sum(len(x.failures) + bool(x.mistake) for x in targets)
+    count = f"{format_count(len(variants), 'change')} compared for"
+    summary = f"{count} {' '.join(x.gpu for x in targets)}: "
     summary += f"{losing} cost something, {same} give the same binary"
     summary += f", {refused} not compiled" if refused else ""
     style = STYLES["incomplete" if refused else "pass"]
@@ -499,74 +557,63 @@ def _join_notes(notes: Sequence[str]) -> Iterator[str]:
         yield f"{prefix}: {text}" if prefix else text
 
 
-def _describe_change(base: LoweredLaunch, variants: Sequence[dict[str, Any]]) -> Iterator[Line]:
-    constants = " ".join(f"{name}={x}" for name, x in base.configuration.items())
-    among = f", one of {base.configurations}" if base.configurations > 1 else ""
-    yield (clean(f"{base.kernel} {base.dtype} for {base.target}: {constants}{among}"), "bold")
-    if base.error or base.resources is None:
-        yield (clean(f"  not compiled: {base.error}"), STYLES["fail"])
+def _describe_sweep(base: SweptLaunch) -> Iterator[Line]:
+    launch, variants = base.launch, base.variants
+    yield _head(launch)
+    if launch.error or launch.resources is None:
+        yield (clean(f"  not compiled: {launch.error}"), STYLES["fail"])
         return
-    needs = f"{base.resources.registers} registers"
-    spills = f", {base.resources.spills} bytes spilled" if base.resources.spills else ""
-    yield _sweep_row("as it is", f"{needs}{spills}")
+    spills = f", {launch.resources.spills} bytes spilled" if launch.resources.spills else ""
+    yield _row("as it is", f"{launch.resources.registers} registers{spills}")
     for value in ("16", "1", ""):
-        names = [name for name, x in base.specialised.items() if x == value]
+        names = [name for name, x in launch.specialised.items() if x == value]
         if names:
-            yield _sweep_row(format_known(value), " ".join(names))
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for variant in variants:
-        if variant["losses"]:
-            groups.setdefault(tuple(variant["changes"] or variant["losses"]), []).append(variant)
+            yield _row(format_known(value), " ".join(names))
+    groups: dict[tuple[str, ...], list[SweptVariant]] = {}
+    for x in variants:
+        if x.difference.losses:
+            groups.setdefault(x.difference.changes or x.difference.losses, []).append(x)
     for changes, group in groups.items():
         yield from _describe_loss(changes, group)
+    compiled = [x for x in variants if not x.launch.error]
     others = {
-        "another binary": [x for x in variants if not x["losses"] and not x["same_binary"]],
-        "the same binary": [x for x in variants if x["same_binary"]],
+        "another binary": [x for x in compiled if not x.difference.losses and not x.same_binary],
+        "the same binary": [x for x in compiled if x.same_binary],
     }
     for title, group in others.items():
-        group = [x for x in group if not x["launch"].error]
         if group:
-            yield _sweep_row(title, "; ".join(_say(x) for x in group))
-    for variant in variants:
-        if variant["launch"].error:
-            text, _ = _sweep_row(variant["change"], f"not compiled: {variant['launch'].error}")
+            yield _row(title, "; ".join(map(str, group)))
+    for x in variants:
+        if x.launch.error:
+            text, _ = _row(x.variant.change, f"not compiled: {x.launch.error}")
             yield text, STYLES["fail"]
 
 
-def _describe_loss(changes: Sequence[str], group: Sequence[dict[str, Any]]) -> Iterator[Line]:
+def _describe_loss(changes: Sequence[str], group: Sequence[SweptVariant]) -> Iterator[Line]:
     """Yield the losses, by line of the source, and each change that causes them."""
     for i, line in enumerate(changes[:SHOWN_CHANGES]):
-        text, _ = _sweep_row("" if i else "costs", line)
+        text, _ = _row("" if i else "costs", line)
         yield text, STYLES["incomplete"]
     if (more := len(changes) - SHOWN_CHANGES) > 0:
-        yield _sweep_row("", f"and {more} more lines: --json has all")
-    for variant in group:
-        needs = variant["launch"].resources
+        yield _row("", f"and {more} more lines: --json has all")
+    for x in group:
+        needs = x.launch.resources
         registers = f"{needs.registers} registers" if needs is not None else ""
-        spilled = [x for x in variant["losses"] if "spilled" in x or "fit" in x]
-        yield _sweep_row(
-            f"  {variant['change']}", ", ".join([registers, *spilled]) + _format_reason(variant)
-        )
+        spilled = [loss for loss in x.difference.losses if "spilled" in loss or "fit" in loss]
+        costs = ", ".join([registers, *spilled])
+        yield _row(f"  {x.variant.change}", f"{costs}{_format_reason(x.variant)}")
 
 
-def _say(variant: dict[str, Any]) -> str:
-    return f"{variant['change']}{_format_reason(variant)}"
-
-
-def _format_reason(variant: dict[str, Any]) -> str:
+def _format_reason(variant: Variant) -> str:
     """Format the specialisations that differ, and the other changes with the same result."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for name, (before, after) in variant["arguments"].items():
+    for name, (before, after) in variant.arguments.items():
         groups.setdefault((_SHORT[before], _SHORT[after]), []).append(name)
     parts = [f"{' '.join(names)} {a} -> {b}" for (a, b), names in groups.items()]
-    constants = variant["constants"].items()
+    constants = variant.constants.items()
     parts += [f"{name} {a} -> {b}" for name, (a, b) in constants if name != "kernel"]
-    if variant["altered"]:
+    if variant.altered:
         parts = ["no case changes it alone"]
-    if variant["also"]:
-        parts.append(f"as {', '.join(variant['also'])}")
+    if variant.also:
+        parts.append(f"as {', '.join(variant.also)}")
     return f" ({'; '.join(parts)})" if parts else ""
-
-
-def _sweep_row(first: str, rest: str) -> Line:
-    return clean(f"  {first:<{SWEEP_WIDTH}} {rest}"), ""

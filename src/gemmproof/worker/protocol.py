@@ -40,11 +40,10 @@ class Request:
     `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
     dies with end `end`, "drift", "explain" it in configuration `config`, "bench" the `plan`
     (commands/bench.py), "reproduce" the finding of `plan`, "locate" its wrapper, "try" the test of
-    `plan`, "mutate" by the `plan` (mutate/run.py), report its "lowering" (lowering/task.py),
-    "sweep" what Triton knows of its arguments (lowering/task.py), "preview" dots that no
-    kernel has (lowering/task.py), or compile the launches by which its "claims" are judged
-    (lowering/guarantees.py). The kernel is the one that `conftest` registers as `name`, or the
-    function that `target` (fields of a Target) names, under `contract` (fields of a Contract),
+    `plan`, "mutate" by the `plan` (mutate/run.py), or "compile" its launches by the function that
+    the `task` of the `plan` names (compiled/run.py). The kernel is the one that `conftest`
+    registers as `name`, or the function that `target` (fields of a Target) names, under `contract`
+    (fields of a Contract),
     called by `calling` (fields of a Calling).
     `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
     `--device cuda`, `limits` for steps beyond the contract, `proof` for a solver's proofs
@@ -133,12 +132,11 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "located": "found",  # where a test finds a registered wrapper
         "interpreted": "outcomes",  # the outcomes of a test under Triton's interpreter
         "surveyed": "reached cases programs source",  # a kernel that is not yet mutated
-        "lowered": "lowering variant",  # a launch's compiled code; of a sweep, the differences
+        "lowered": "index lowering failure",  # a launch's compiled code, or why it is not known
         # guaranteed properties of compiled code, their GPUs; reasons for expected failures
         "promises": "names gpus expected",
-        "planned": "plan",  # the launches to compile for the claims of a contract
-        "weighed": "index weighed",  # the assessment of one of these launches
-        "compiled": "launches notes",  # the number of launches: all were reported
+        "planned": "plan",  # about the launches that are to be compiled
+        "compiled": "",  # all launches were reported
         # a mutant that is the same program, does not compile, or differs; if it is proved right
         "mutated": "fate why proved",
         "shrunk": "case",  # the answer to a shrink

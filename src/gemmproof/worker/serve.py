@@ -99,22 +99,11 @@ def serve(request: Request, emit: Listener) -> None:
         from gemmproof.mutate.task import serve as serve_mutant
 
         return serve_mutant(request, _find_kernel, emit)
-    if request.ask == "lowering":
-        from gemmproof.lowering.task import serve as serve_lowering
-
-        return serve_lowering(request, _find_kernel, emit)
-    if request.ask == "claims":
-        from gemmproof.lowering.task import serve_claims
-
-        return serve_claims(request, _find_kernel, emit)
-    if request.ask == "sweep":
-        from gemmproof.lowering.task import serve_sweep
-
-        return serve_sweep(request, _find_kernel, emit)
-    if request.ask == "preview":
-        from gemmproof.lowering.task import serve_preview
-
-        return serve_preview(request, emit)
+    if request.ask == "compile":
+        module, _, function = request.plan["task"].partition(":")
+        emit({"event": "ready"})
+        getattr(import_module(module), function)(request, _find_kernel, emit)
+        return emit({"event": "compiled"})
     if request.ask == "bench":
         from gemmproof.bench.task import serve as serve_bench
 
@@ -135,7 +124,7 @@ def serve(request: Request, emit: Listener) -> None:
     check = getattr(import_module(module), function)
     emit({"event": "ready"})
     kernel = _find_kernel(request)
-    # guarantees about compiled code are judged by separate workers (lowering/guarantees.py)
+    # guarantees about compiled code are judged by separate workers (engine/guarantee_check.py)
     judged = replace(kernel, contract=replace(kernel.contract, **WITHOUT))
     engine = partial(check, judged, target=request.gpu, seconds=request.seconds)
     case = _read_case(request.case, kernel)

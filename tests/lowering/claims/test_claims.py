@@ -1,12 +1,16 @@
 """Each claim on compiled code has mutants that it alone kills, and right kernels that pass it."""
 
+import os
+from dataclasses import replace
+
 import pytest
 from tests.lowering.claims import claimed_kernels as kernels
 from tests.support.lanes import first_of_each
 
+from gemmproof.compiled.compile import Compiler, lower_launch
+from gemmproof.compiled.guarantees import assess
 from gemmproof.engine.check import check
-from gemmproof.lowering import compile
-from gemmproof.lowering.guarantees import list_cases, plan_launches, weigh
+from gemmproof.engine.guarantee_check import list_cases, plan_launches
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import (
     COMPILER,
@@ -34,18 +38,19 @@ def fared(report):
     return {p.name: (p.status, p.examples) for p in report.properties if p.backend == COMPILER}
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "fp8e5m2"])
-def test_with_triton_3_6_one_process_compiles_fp8_for_one_gpu(monkeypatch, dtype):
-    monkeypatch.setattr(compile, "get_version", lambda: (3, 6))
-    monkeypatch.setattr(compile, "_gpu_of_fp8", None)
-    terms = {"fits": ("sm_90", "sm_86"), "tensor_cores": False, "spills": None}
-    report = judge(kernels.deep_enough_for_fp8, dtype, 1, **terms)
-    assert report.findings == ()
-    if dtype == "fp16":
-        assert (report.verdict, fared(report)) == ("pass", {FITS: ("pass", 2)})
-    else:
-        assert (report.verdict, fared(report)) == ("incomplete", {FITS: ("not run", 1)})
-        assert "for sm_86: not compiled: Triton 3.6 compiles fp8 for one GPU" in report.note
+def test_each_gpu_is_compiled_for_in_a_process_of_its_own(tmp_path):
+    """Triton 3.6 converts fp8 for the second GPU of a process as it does for the first."""
+    contract = Contract(**ONE, **ALL | {"fits": ("sm_90", "sm_86")})
+    _, planned = plan_launches(KernelUnderTest("k", kernels.right, contract), None, None, 1)
+
+    def note_process(record, launch, workdir):
+        return replace(record, binary=str(os.getpid()))
+
+    compiler = Compiler(tmp_path, lower=note_process)
+    first, again, other = compiler.compile([planned[0], *planned])
+    assert [x.target for x in (first, again, other)] == ["sm_90", "sm_90", "sm_86"]
+    assert first.binary == again.binary
+    assert len({first.binary, other.binary, str(os.getpid())}) == 3
 
 
 WRONG = [
@@ -101,8 +106,9 @@ def weigh_tile(gpu, dtype, tile, workdir):
     def tiled(a, b):
         return kernels.launch(a, b, tile=tile)[0]
 
-    plan, captured = plan_launches(KernelUnderTest("tiled", tiled, contract), None, None, 1)
-    return weigh(contract, *captured, *plan.launches, workdir).findings
+    _, (planned,) = plan_launches(KernelUnderTest("tiled", tiled, contract), None, None, 1)
+    lowered = lower_launch(planned.record, planned.captured, workdir)
+    return assess([TENSOR_CORES], 0, lowered).findings
 
 
 AMD = [

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from tests.lowering.claims import claimed_kernels as kernels
 
+from gemmproof.compiled import compile
+from gemmproof.compiled.record import FMA, UNKNOWN
+from gemmproof.engine import guarantee_check
 from gemmproof.engine.check import check
-from gemmproof.lowering import guarantees
-from gemmproof.lowering.record import FMA, UNKNOWN
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import COMPILER, FITS, SPILLS, TENSOR_CORES, Contract
 from gemmproof.properties.kernel import KernelUnderTest
@@ -26,13 +27,14 @@ def fared(report):
 
 def change(monkeypatch, **fields):
     """Patch the facts of each launch: `fields` maps a fact's name to a function of its value."""
-    tell = guarantees.tell
+    read = compile.read_facts
 
-    def changed(launch):
-        facts = tell(launch)
-        return facts | {name: function(facts[name]) for name, function in fields.items()}
+    def changed(*compiled):
+        facts = read(*compiled)
+        values = {name: function(getattr(facts, name)) for name, function in fields.items()}
+        return replace(facts, **values)
 
-    monkeypatch.setattr(guarantees, "tell", changed)
+    monkeypatch.setattr(compile, "read_facts", changed)
 
 
 def with_unit(name, unit):
@@ -125,7 +127,7 @@ def test_what_a_kernel_needs_is_told_at_its_def(monkeypatch):
 
 @pytest.mark.lane("full")
 def test_launches_beyond_the_most_are_told_and_leave_it_open(monkeypatch):
-    monkeypatch.setattr(guarantees, "LEAST_MOST", 1)
+    monkeypatch.setattr(guarantee_check, "LEAST_MOST", 1)
     contract = replace(ALL, tensor_cores=False)
     report = judge(kernels.one_configuration_without_a_dot, contract, max_examples=1)
     assert (report.verdict, report.findings) == ("incomplete", ())

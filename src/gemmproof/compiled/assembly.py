@@ -8,8 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 
-from gemmproof.lowering.ptx import UNKNOWN_PLACE, Place
-from gemmproof.lowering.record import FMA, UNKNOWN
+from gemmproof.compiled.record import (
+    FMA,
+    UNKNOWN,
+    UNKNOWN_PLACE,
+    CompiledDot,
+    DotInstruction,
+    Place,
+    SharedBuffer,
+    format_place,
+)
 
 # -- Triton's IR ---------------------------------------------------------------------------------
 _DOT = re.compile(
@@ -31,18 +39,11 @@ _ALLOCATED = re.compile(
 _BUFFERS = re.compile(r"ttg\.memdesc_index %[^:]*: !ttg\.memdesc<(\d+)x((?:\d+x)+)([a-z]\w*)")
 
 
-@dataclass(frozen=True, slots=True)
-class IrDot:
-    """A dot: (M, N, K), formats and layouts of a, b and c in the IR's terms, and its place."""
-
-    location: Place
-    tile: tuple[int, ...]
-    formats: tuple[str, str, str]
-    layouts: tuple[str, str, str]
-    precision: str
+# if the IR prints a number: Triton's enumeration InputPrecision
+_PRECISIONS = {"0": "tf32", "1": "tf32x3", "2": "ieee", "3": "bf16x3", "4": "bf16x6"}
 
 
-def list_dots(text: str) -> list[IrDot]:
+def list_dots(text: str) -> tuple[CompiledDot, ...]:
     """List every dot of a TTIR or TTGIR text, in order. Raises ValueError if one is unreadable."""
     aliases = dict(_ALIAS.findall(text))
     dots = []
@@ -59,19 +60,39 @@ def list_dots(text: str) -> list[IrDot]:
             packed = "lhs = e2m1" in body and "lhs_k_pack = false" not in body
             tile = (*c[0], a[0][-1] * (2 if packed else 1))
         layouts = tuple(_resolve_layout(x[2], aliases) for x in (a, b, c))
-        precision = match[1] if (match := _PRECISION.search(body)) else ""
-        location = _resolve_place(f"loc({loc.strip()}", aliases)
-        dots.append(IrDot(location, tile, (a[1], b[1], c[1]), layouts, precision))  # type: ignore[arg-type]
-    return dots
+        place = _resolve_place(f"loc({loc.strip()}", aliases)
+        precision = _read_precision(body) if a[1] == "f32" else ""
+        formats = (a[1], b[1], c[1])
+        dots.append(
+            CompiledDot(
+                format_place(place),
+                formats,
+                tile,
+                precision,
+                layouts,  # type: ignore[arg-type]
+                column=place[2],
+            )
+        )
+    return tuple(dots)
 
 
-def list_buffers(text: str) -> list[tuple[Place, tuple[int, ...], str]]:
-    """List shared memory by shape and format, each with the line that it is for, as of a load."""
+def _read_precision(body: str) -> str:
+    """Return the requested precision of fp32 operands."""
+    match = _PRECISION.search(body)
+    return _PRECISIONS.get(match[1], match[1]) if match else "ieee"
+
+
+def list_buffers(text: str) -> tuple[SharedBuffer, ...]:
+    """List the buffers in shared memory, each with the line that it is for, as of a load."""
     aliases = dict(_ALIAS.findall(text))
-    return [
-        (_resolve_place(loc, aliases), tuple(int(n) for n in shape.split("x") if n), kind)
+    return tuple(
+        SharedBuffer(
+            format_place(_resolve_place(loc, aliases)),
+            tuple(int(n) for n in shape.split("x") if n),
+            kind,
+        )
         for shape, kind, loc in _ALLOCATED.findall(text)
-    ]
+    )
 
 
 def count_buffers(text: str) -> int:
@@ -170,28 +191,15 @@ _ACCESS = re.compile(r"(buffer|global|flat)_(load|store|atomic)_(\w+)")
 _WIDTHS = {"ubyte": 1, "sbyte": 1, "byte": 1, "ushort": 2, "sshort": 2, "short": 2, "dword": 4,
            "u8": 1, "i8": 1, "b8": 1, "u16": 2, "i16": 2, "b16": 2, "b32": 4, "b64": 8, "b96": 12,
            "b128": 16}  # fmt: skip
+_SOURCES = ("registers", "registers")  # of a and b
 _COUNT = re.compile(r"^\s+(?:- )?\.(\w+):\s+(\d+)\s*$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class AmdInstruction:
-    """A matrix instruction or a fused multiply-add: as `record.DotInstruction`, at its place."""
-
-    location: Place
-    name: str
-    unit: str
-    shape: tuple[int, int, int] | None = None
-    a: str = ""
-    b: str = ""
-    accumulator: str = ""
-    from_zero: bool = False
 
 
 @dataclass(slots=True)
 class AmdAssembly:
     """The relevant instructions of a text, and the counts of its metadata by name."""
 
-    products: list[AmdInstruction] = field(default_factory=list)
+    products: list[tuple[Place, DotInstruction]] = field(default_factory=list)
     accesses: list[tuple[Place, str, int]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -207,9 +215,9 @@ def read_amdgcn(text: str) -> AmdAssembly:
         elif loc := _LOC.match(line):
             location = (files.get(int(loc[1]), ""), int(loc[2]), int(loc[3]))
         elif (instruction := _INSTRUCTION.match(line)) and not line.lstrip().startswith("."):
-            product = _read_product(instruction[1], instruction[2] or "", location)
+            product = _read_product(instruction[1], instruction[2] or "")
             if product is not None:
-                assembly.products.append(product)
+                assembly.products.append((location, product))
             access = _read_access(instruction[1], instruction[2] or "")
             if access is not None:
                 assembly.accesses.append((location, *access))
@@ -217,21 +225,21 @@ def read_amdgcn(text: str) -> AmdAssembly:
     return assembly
 
 
-def _read_product(name: str, operands: str, location: Place) -> AmdInstruction | None:
+def _read_product(name: str, operands: str) -> DotInstruction | None:
     if name.startswith(("v_mfma", "v_smfmac", "v_wmma", "v_swmmac")):
         match = _MATRIX.match(name) or _WMMA.match(name)
         if match is None:
-            return AmdInstruction(location, name, UNKNOWN)
+            return DotInstruction(name, UNKNOWN, 1, operands=_SOURCES)
         shape = (int(match[2]), int(match[3]), int(match[4]))
         formats = _FORMATS.findall(match[5])
         a, b = (formats * 2)[:2] if formats else ("", "")
-        added = operands.split(", ")[3:4]
-        unit = name.split("_")[1]
-        return AmdInstruction(location, name, unit, shape, a, b, match[1], added == ["0"])
+        added, unit = operands.split(", ")[3:4], name.split("_")[1]
+        return DotInstruction(name, unit, 1, shape, a, b, match[1], _SOURCES, int(added == ["0"]))
     bare = _ENCODING.sub("", name)
-    if fused := _AMD_FUSED.fullmatch(bare):
-        return AmdInstruction(location, bare, FMA, None, "", "", fused[1] or "")
-    return None
+    fused = _AMD_FUSED.fullmatch(bare)
+    if fused is None:
+        return None
+    return DotInstruction(bare, FMA, 1, accumulator=fused[1] or "", operands=_SOURCES)
 
 
 def _read_access(name: str, operands: str) -> tuple[str, int] | None:

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import re
+import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil, lcm, prod
+from pathlib import Path
 from typing import Any
 
-from gemmproof.lowering import assembly
-from gemmproof.lowering.compile import CompiledLaunch
-from gemmproof.lowering.facts import list_dots, show
-from gemmproof.lowering.record import FMA, UNKNOWN, DotInstruction, DotLowering, read_dot
+from gemmproof.compiled.compile import (
+    CapturedLaunch,
+    Compiler,
+    Lower,
+    PlannedLaunch,
+    describe_launch,
+    format_line,
+    lower_launch,
+)
+from gemmproof.compiled.record import (
+    FMA,
+    UNKNOWN,
+    CompiledDot,
+    DotInstruction,
+    Failure,
+    LoweredLaunch,
+    count_instructions,
+)
 from gemmproof.reference.dot import DotModel
 from gemmproof.reference.dot.model import SPLITS
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
-from gemmproof.reference.simulation import PredictedDot
-from gemmproof.target import display_path
+from gemmproof.reference.simulation import Launch, PredictedDot
+from gemmproof.report.record import ModelCheck
 
 # -- order ---------------------------------------------------------------------------------------
 _WIDTH = re.compile(r"^dot_op<\{.*kWidth = (\d+)\}>$", re.DOTALL)
@@ -139,9 +156,9 @@ def join_predicted(dots: Iterable[PredictedDot]) -> list[Predicted]:
     """
     starts_by_key: dict[tuple[str, tuple[int, ...], DotModel], set[bool]] = {}
     for dot in dots:
-        where = "" if dot.where is None else f"{display_path(dot.where.file)}:{dot.where.line}"
         model = replace(dot.model, from_zero=bool(dot.model.split))
-        starts_by_key.setdefault((where, dot.tile, model), set()).add(dot.from_zero)
+        key = (format_line(dot.where), dot.tile, model)
+        starts_by_key.setdefault(key, set()).add(dot.from_zero)
     predicted = (
         Predicted(*key, True in starts, False in starts) for key, starts in starts_by_key.items()
     )
@@ -153,85 +170,64 @@ _WARPS = re.compile(r"warpsPerCTA = \[([\d, ]+)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledDot:
-    """The dots of a launch at one line, and their lowerings.
+class DotLine:
+    """The dots of a launch at one line, as they were compiled.
 
-    `tiles` are theirs, `kinds` how many of them differ in tile, formats or precision, and `warps`
-    how the warps of a block share the result, along each of its axes; None if unknown. `strays`:
-    instructions of other dots may be among them, or some of theirs elsewhere.
+    `tiles` are theirs in the source, `kinds` how many of them differ in tile, formats or precision,
+    and `warps` how the warps of a block share the result, along each of its axes; None if unknown.
+    `strays`: instructions of other dots may be among them, or some of theirs elsewhere.
     """
 
     where: str
-    lowerings: tuple[DotLowering, ...]
+    dots: tuple[CompiledDot, ...]
     tiles: tuple[tuple[int, ...], ...]
     kinds: int
     warps: tuple[int, ...] | None = None
     strays: bool = False
 
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> CompiledDot:
-        """Rebuild the record that `asdict` gave, also after JSON."""
-        lowerings = tuple(read_dot(x) for x in data["lowerings"])
-        tiles = tuple(tuple(x) for x in data["tiles"])
-        warps = None if data["warps"] is None else tuple(data["warps"])
-        return CompiledDot(**{**data, "lowerings": lowerings, "tiles": tiles, "warps": warps})
 
-
-def list_compiled(compiled: CompiledLaunch) -> list[CompiledDot]:
-    """List the dots of a compiled launch, by line."""
-    source_dots = assembly.list_dots(compiled.asm.get("ttir", ""))
-    return join_lines(source_dots, list_dots(compiled))
-
-
-def join_lines(
-    source_dots: list[assembly.IrDot], lowered: Iterable[DotLowering]
-) -> list[CompiledDot]:
-    """Join every line of the source that has dots with its lowerings.
+def join_lines(source: Iterable[CompiledDot], compiled: Iterable[CompiledDot]) -> list[DotLine]:
+    """Join every line of the source that has dots with what they were compiled to.
 
     A compiler may give some instructions of a dot another line: that of an operand, or of the
     surrounding function. They belong to the only dot there is, or else to the only line that has no
     instructions.
     """
-    lines: dict[str, list[assembly.IrDot]] = {}
-    for dot in source_dots:
-        lines.setdefault(show(dot.location), []).append(dot)
-    by_line: dict[str, list[DotLowering]] = {line: [] for line in lines}
-    unassigned: list[DotLowering] = []
-    for lowering in lowered:
-        by_line.get(lowering.where, unassigned).append(lowering)
+    lines: dict[str, list[CompiledDot]] = {}
+    for dot in source:
+        lines.setdefault(dot.where, []).append(dot)
+    by_line: dict[str, list[CompiledDot]] = {line: [] for line in lines}
+    unassigned: list[CompiledDot] = []
+    for dot in compiled:
+        by_line.get(dot.where, unassigned).append(dot)
     empty = [line for line in lines if not any(map(_multiplies, by_line[line]))]
-    unassigned = [lowering for lowering in unassigned if _multiplies(lowering)]
+    unassigned = [dot for dot in unassigned if _multiplies(dot)]
     only_line = next(iter(lines)) if len(lines) == 1 else empty[0] if len(empty) == 1 else None
     if unassigned and only_line is not None:
         by_line[only_line] += unassigned
-    compiled = []
+    joined = []
     for line, dots in lines.items():
         shares = {_read_warps(x.layouts[2]) for x in by_line[line] if x.layouts[2]}
-        compiled.append(
-            CompiledDot(
+        joined.append(
+            DotLine(
                 line,
                 tuple(by_line[line]),
                 tuple(dict.fromkeys(x.tile for x in dots)),
-                len({(x.tile, x.formats, x.precision) for x in dots}),
+                len({(x.tile, x.asked, x.precision) for x in dots}),
                 shares.pop() if len(shares) == 1 else None,
                 bool(unassigned) and len(lines) > 1,
             )
         )
-    return compiled
+    return joined
 
 
-def _multiplies(lowering: DotLowering) -> bool:
-    return any(x.name for x in lowering.instructions)
+def _multiplies(dot: CompiledDot) -> bool:
+    return any(x.name for x in dot.instructions)
 
 
 def _read_warps(layout: str) -> tuple[int, ...] | None:
     match = _WARPS.search(layout)
     return tuple(map(int, match[1].split(","))) if match else None
-
-
-def to_dicts(dots: list[CompiledDot]) -> list[dict[str, Any]]:
-    """Return the dots as plain data."""
-    return [asdict(dot) for dot in dots]
 
 
 # -- aspects -------------------------------------------------------------------------------------
@@ -243,7 +239,7 @@ CaseResult = tuple[tuple[str, ...], tuple[str, ...]]  # aspects that differ, and
 
 
 def compare_instruction(
-    predicted: Predicted, instruction: DotInstruction, dot: CompiledDot
+    predicted: Predicted, instruction: DotInstruction, line: DotLine
 ) -> CaseResult:
     """Compare an instruction with the model: the aspects that differ, and unknown ones."""
     unit = "fma" if instruction.unit == FMA else instruction.unit
@@ -270,7 +266,7 @@ def compare_instruction(
     # a sum goes through the unit step by step; an instruction of fewer k would end a step early
     if predicted.model.unit.kind == "fused" and instruction.shape[2] % predicted.model.unit.L:
         return (*differs, STEP), tuple(unknown)
-    is_same = compare_order(predicted, instruction, dot)
+    is_same = compare_order(predicted, instruction, line)
     if is_same is None:
         unknown.append(ORDER)
     elif not is_same:
@@ -278,9 +274,7 @@ def compare_instruction(
     return tuple(differs), tuple(unknown)
 
 
-def compare_order(
-    predicted: Predicted, instruction: DotInstruction, dot: CompiledDot
-) -> bool | None:
+def compare_order(predicted: Predicted, instruction: DotInstruction, line: DotLine) -> bool | None:
     """Return whether the unit takes the same k at each of its steps; None if unknown.
 
     Integers that do not saturate have no order.
@@ -294,7 +288,7 @@ def compare_order(
         bits = 8 * FORMATS[model.as_format or model.a_format].itemsize
         if predicted.formats[0] == "tf32":
             bits = 32
-        sides = [tuple(map(read_width, x.layouts[:2])) for x in dot.lowerings if x.layouts[0]]
+        sides = [tuple(map(read_width, x.layouts[:2])) for x in line.dots if x.layouts[0]]
         widths = {w for side in sides for w in side}
         width = widths.pop() if len(widths) == 1 else None
         if width is None:
@@ -308,7 +302,7 @@ def compare_order(
 
 
 def compare_sums(
-    predicted: Predicted, dot: CompiledDot, instructions: Sequence[DotInstruction]
+    predicted: Predicted, line: DotLine, instructions: Sequence[DotInstruction]
 ) -> CaseResult:
     """Compare the order of additions, over all instructions of a dot together.
 
@@ -318,7 +312,7 @@ def compare_sums(
     """
     differs: list[str] = []
     unknown: list[str] = []
-    precisions = {x.precision for x in dot.lowerings if x.precision}
+    precisions = {x.precision for x in line.dots if x.precision}
     # without tensor cores operands are not truncated
     cuts = GPUS[predicted.model.target or ""].triton_uses_cores
     if (
@@ -329,24 +323,24 @@ def compare_sums(
         differs += [PRECISION] * (precisions != {predicted.precision})
     if predicted.model.instruction == "fma":
         return tuple(differs), tuple(unknown)
-    if dot.strays:
+    if line.strays:
         return tuple(differs), (*unknown, SPLIT, PROMOTION)
     if predicted.model.split:
-        products = _count_products(predicted, dot, instructions)
+        products = _count_products(predicted, line, instructions)
         if products is None:
             unknown.append(SPLIT)
         elif products % len(SPLITS[predicted.model.split]):
             differs.append(SPLIT)
-    sums, more = _compare_chains(predicted, dot, instructions)
+    sums, more = _compare_chains(predicted, line, instructions)
     return (*differs, *sums), (*unknown, *more)
 
 
 def _compare_chains(
-    predicted: Predicted, dot: CompiledDot, instructions: Sequence[DotInstruction]
+    predicted: Predicted, line: DotLine, instructions: Sequence[DotInstruction]
 ) -> CaseResult:
-    if sum(any(y.name for y in x.instructions) for x in dot.lowerings) > 1:
+    if sum(any(y.name for y in x.instructions) for x in line.dots) > 1:
         return (), (PROMOTION,)  # a chain may go from one lowering to another
-    promoted = {x.promoted_k for x in dot.lowerings if x.promoted_k is not None}
+    promoted = {x.promoted_k for x in line.dots if x.promoted_k is not None}
     sizes = {x.shape[2] for x in instructions if x.shape is not None}
     if len(promoted) > 1 or len(sizes) != 1:
         return (), (PROMOTION,)
@@ -378,14 +372,14 @@ def _compare_chains(
 
 
 def _count_products(
-    predicted: Predicted, dot: CompiledDot, instructions: Sequence[DotInstruction]
+    predicted: Predicted, line: DotLine, instructions: Sequence[DotInstruction]
 ) -> int | None:
     """Count how many times the program multiplies the whole tile; None if unknown."""
     if len(instructions) != 1 or (instruction := instructions[0]).shape is None:
         return None
     (*sides, K), (m, n, k) = predicted.tile, instruction.shape
     sizes = (*(1 for _ in sides[2:]), m, n)  # an instruction has no batch
-    warps = dot.warps if instruction.unit != "tcgen05" else (1,) * len(sides)
+    warps = line.warps if instruction.unit != "tcgen05" else (1,) * len(sides)
     if warps is None or len(warps) != len(sides):
         return None
     if instruction.unit == "wgmma":  # four warps issue one instruction
@@ -413,24 +407,24 @@ class Comparison:
     open: tuple[str, ...] = ()
 
 
-def compare(predicted: Sequence[Predicted], compiled: Sequence[CompiledDot]) -> list[Comparison]:
-    """Compare each predicted model of one launch with its compiled dot."""
+def compare(predicted: Sequence[Predicted], compiled: Sequence[DotLine]) -> list[Comparison]:
+    """Compare each predicted model of one launch with the dots that were compiled at its line."""
     by_line = {model.where: model for model in compiled}
     named = {model.where for model in predicted}
     comparisons = []
     for model in predicted:
-        dot = by_line.get(model.where)
-        if dot is None or model.tile not in dot.tiles:
-            dot = _find_moved(model, compiled, named) or dot
+        line = by_line.get(model.where)
+        if line is None or model.tile not in line.tiles:
+            line = _find_moved(model, compiled, named) or line
         models = [x for x in predicted if x.where == model.where]
-        comparisons.append(_compare_one(model, dot, models))
+        comparisons.append(_compare_one(model, line, models))
     return comparisons
 
 
 def _find_moved(
-    predicted: Predicted, compiled: Iterable[CompiledDot], named: set[str]
-) -> CompiledDot | None:
-    """Return the only dot of this tile at a line without a prediction.
+    predicted: Predicted, compiled: Iterable[DotLine], named: set[str]
+) -> DotLine | None:
+    """Return the only line without a prediction that has a dot of this tile.
 
     A sum that is folded into a dot gives the dot its line.
     """
@@ -439,22 +433,22 @@ def _find_moved(
 
 
 def _compare_one(
-    predicted: Predicted, dot: CompiledDot | None, models: Sequence[Predicted]
+    predicted: Predicted, line: DotLine | None, models: Sequence[Predicted]
 ) -> Comparison:
     shown = predicted.where or "line unknown"
-    if dot is None or predicted.tile not in dot.tiles:
+    if line is None or predicted.tile not in line.tiles:
         tile = "x".join(map(str, predicted.tile))
         reason = f"no dot of {tile} stands at this line of the compiled program"
         return Comparison(NOT_KNOWN, f"{shown}: {reason}")
-    instructions = _list_products(dot)
+    instructions = _list_products(line)
     if not instructions:
         return Comparison(NOT_KNOWN, f"{shown}: no instruction that multiplies is recognised")
     if any(x.unit == UNKNOWN for x in instructions):
         names = " ".join(x.name for x in instructions if x.unit == UNKNOWN)
         return Comparison(NOT_KNOWN, f"{shown}: {names} is not recognised")
-    results = [(compare_instruction(predicted, x, dot), x) for x in instructions]
+    results = [(compare_instruction(predicted, x, line), x) for x in instructions]
     # an instruction of a line with several dots may be of any of them; else it is this dot's
-    is_only = dot.kinds == 1 and len({(x.tile, x.formats) for x in models}) == 1
+    is_only = line.kinds == 1 and len({(x.tile, x.formats) for x in models}) == 1
     wrong = [aspects for (aspects, _), _ in results if aspects]
     differs: tuple[str, ...] = ()
     if len(wrong) == len(results):
@@ -464,51 +458,163 @@ def _compare_one(
     unknown = [x for (_, x), _ in results]
     unknown_aspects = min(unknown, key=len) if unknown else ()
     if is_only:
-        sums, unknown_sums = compare_sums(predicted, dot, instructions)
+        sums, unknown_sums = compare_sums(predicted, line, instructions)
         differs, unknown_aspects = (*differs, *sums), (*unknown_aspects, *unknown_sums)
     if differs:
-        both = f"predicted as {predicted}; compiled to {_describe(dot, instructions)}"
+        both = f"predicted as {predicted}; compiled to {_describe(line, instructions)}"
         return Comparison(CONTRADICTED, f"{shown}: {both} (they differ in {', '.join(differs)})")
     return Comparison(AGREED, open=tuple(dict.fromkeys(unknown_aspects)))
 
 
-def _list_products(dot: CompiledDot) -> list[DotInstruction]:
+def _list_products(line: DotLine) -> tuple[DotInstruction, ...]:
     """List the multiplying instructions of a line: those of the tensor cores if there are any.
 
     An integer multiply-add next to them computes an address.
     """
-    instructions = [x for lowering in dot.lowerings for x in lowering.instructions]
+    instructions = [x for dot in line.dots for x in dot.instructions]
     cores = [x for x in instructions if x.unit != FMA and (x.unit != UNKNOWN or x.name)]
     products = cores or [x for x in instructions if x.unit == FMA and x.accumulator[:1] == "f"]
-    joined: dict[DotInstruction, list[DotInstruction]] = {}
-    for x in products:
-        joined.setdefault(replace(x, count=0, from_zero=0, or_zero=0), []).append(x)
-    return [
-        replace(
-            kind,
-            count=sum(x.count for x in same),
-            from_zero=sum(x.from_zero for x in same),
-            or_zero=sum(x.or_zero for x in same),
-        )
-        for kind, same in joined.items()
-    ]
+    return count_instructions(products)
 
 
-def _describe(dot: CompiledDot, instructions: Sequence[DotInstruction]) -> str:
-    """Format the compiled dot for a report."""
+def _describe(line: DotLine, instructions: Sequence[DotInstruction]) -> str:
+    """Format the compiled dots of a line for a report."""
     counted: Counter[str] = Counter()
     for x in instructions:
         shape = "" if x.shape is None else " m{}n{}k{}".format(*x.shape)
         formats = f" of {x.a} x {x.b}" if x.a else ""
         saturates = " saturating" if "satfinite" in x.name else ""
-        counted[f"{x.name if x.unit == FMA else x.unit}{shape}{formats} onto {x.accumulator}"
-                f"{saturates}"] += x.count  # fmt: skip
+        unit = x.name if x.unit == FMA else x.unit
+        counted[f"{unit}{shape}{formats} onto {x.accumulator}{saturates}"] += x.count
     parts = [f"{count} {name}" for name, count in counted.items()]
-    for lowering in dot.lowerings:
-        if width := read_width(lowering.layouts[0]):
+    for dot in line.dots:
+        if width := read_width(dot.layouts[0]):
             parts.append(f"kWidth {width}")
-        if lowering.promoted_k is not None:
-            parts.append(f"sums of {lowering.promoted_k} of k from zero")
-        if lowering.precision:
-            parts.append(f"fp32 by {lowering.precision}")
+        if dot.promoted_k is not None:
+            parts.append(f"sums of {dot.promoted_k} of k from zero")
+        if dot.precision:
+            parts.append(f"fp32 by {dot.precision}")
     return ", ".join(dict.fromkeys(parts))
+
+
+# -- check ---------------------------------------------------------------------------------------
+Key = tuple[str, str, str]
+Tell = Callable[[dict[str, Any]], None]
+
+
+def lower_to_ptx(planned: LoweredLaunch, launch: CapturedLaunch, workdir: Path) -> LoweredLaunch:
+    """Compile a launch up to its PTX, which has all facts of its dots."""
+    return lower_launch(planned, launch, workdir, assemble=False)
+
+
+@dataclass(slots=True)
+class AssumptionCheck:
+    """The predictions of each launch, and their comparison with the compiled launch.
+
+    A compilation may take `seconds` and `memory`, and keeps its files in a folder of `workdir`
+    (None: the default for temporary ones) until it ends. `tell` gets an event before each, and
+    heartbeats. `every`: all launches are to be compiled, not only those in doubt. `lower` compiles
+    one; no binary is needed.
+    """
+
+    tell: Tell
+    seconds: float = 30.0
+    memory: int = 4 << 30
+    every: bool = False
+    lower: Lower = lower_to_ptx
+    workdir: str | None = None
+    spent: float = 0.0
+    _launches: dict[Key, PlannedLaunch] = field(default_factory=dict)
+    _dots: dict[Key, set[PredictedDot]] = field(default_factory=dict)
+    _compiled: dict[Key, LoweredLaunch | Failure] = field(default_factory=dict)
+
+    def note(self, target: str | None, launches: Iterable[Launch]) -> list[Key]:
+        """Add launches that were predicted for a target; return the keys of those to compile."""
+        noted: dict[Key, None] = {}
+        for launch in launches:
+            if target is not None and launch.dots and launch.compiled is not None:
+                captured = CapturedLaunch(target, *launch.compiled)
+                key = (target, *captured.key)
+                if key not in self._launches:
+                    record = describe_launch(captured)
+                    label = f"{record.kernel} {record.constants}".strip()
+                    self._launches[key] = PlannedLaunch(label, record, captured)
+                self._dots.setdefault(key, set()).update(launch.dots)
+                noted[key] = None
+        return list(noted)
+
+    def check(self, target: str, launches: Iterable[Launch]) -> ModelCheck:
+        """Check these launches; each is compiled unless an earlier call compiled it."""
+        keys = self.note(target, launches)
+        self._compile_all(keys)
+        return self._conclude(keys)
+
+    def check_noted(self) -> None:
+        """Compile every launch that was noted."""
+        self._compile_all(self._launches)
+
+    def conclude(self) -> ModelCheck | None:
+        """Return the result for all launches that were compiled, or None if none was to be."""
+        keys = [key for key in self._launches if key in self._compiled]
+        return self._conclude(keys) if keys or self.every else None
+
+    def _compile_all(self, keys: Iterable[Key]) -> None:
+        new = [key for key in keys if key not in self._compiled]
+        if not new:
+            return
+        began = time.perf_counter()
+        with tempfile.TemporaryDirectory(
+            prefix="gemmproof-", dir=self.workdir, ignore_cleanup_errors=True
+        ) as workdir:
+
+            def begin(number: int) -> None:
+                shown = self._launches[new[number]].label
+                event = {"event": "premise", "launch": shown, "number": number + 1, "of": len(new)}
+                self.tell({**event, "done": False})
+
+            compiler = Compiler(
+                Path(workdir),
+                self.seconds,
+                self.memory,
+                begin,
+                beat=lambda: self.tell({"event": "advanced"}),
+                lower=self.lower,
+            )
+            results = compiler.compile([self._launches[key] for key in new])
+        self._compiled.update(zip(new, results, strict=True))
+        self.spent += time.perf_counter() - began
+
+    def _conclude(self, keys: Iterable[Key]) -> ModelCheck:
+        lines: dict[str, dict[str, None]] = {NOT_KNOWN: {}, CONTRADICTED: {}}
+        counts: Counter[str] = Counter()
+        undecided: Counter[str] = Counter()
+        failed: list[str] = []
+        targets: Counter[str] = Counter()
+        for key in keys:
+            targets[key[0]] += 1
+            compiled, predicted = self._compiled[key], join_predicted(self._dots[key])
+            if isinstance(compiled, Failure):
+                failed.append(f"{compiled} for {key[0]}")
+                continue
+            if compiled.error:
+                got = f"{compiled.where}: {compiled.error}" if compiled.where else compiled.error
+                failed.append(f"{Failure(self._launches[key].label, got)} for {key[0]}")
+                continue
+            counts["dots"] += len(predicted)
+            for comparison in compare(predicted, join_lines(compiled.source_dots, compiled.dots)):
+                counts[comparison.status] += 1
+                undecided.update(comparison.open)
+                if comparison.status != AGREED:
+                    lines[comparison.status][comparison.line] = None
+        return ModelCheck(
+            " ".join(targets),
+            sum(targets.values()),
+            counts["dots"],
+            counts[AGREED],
+            counts[CONTRADICTED],
+            round(self.spent, 2),
+            tuple(lines[NOT_KNOWN]),
+            tuple(lines[CONTRADICTED]),
+            tuple(failed),
+            dict(undecided),
+        )

@@ -1,4 +1,4 @@
-"""PTX parsed into statements, accesses, sums and dots."""
+"""PTX parsed into statements, accesses, instructions that multiply, and their sums."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from gemmproof.lowering.record import UNKNOWN
+from gemmproof.compiled.record import FMA, UNKNOWN, UNKNOWN_PLACE, DotInstruction, Place
 
 # -- ptx -----------------------------------------------------------------------------------------
 _INLINE = re.compile(r"// begin inline asm\n.*?// end inline asm", re.DOTALL)
@@ -21,9 +20,6 @@ _LABEL = re.compile(r"\s*([A-Za-z_$%][\w$]*)\s*:(?!:)")
 _PREDICATE = re.compile(r"@(!?)\s*(%?[\w$]+)\s+")
 _OPCODE = re.compile(r"([a-z][\w]*(?:(?:\.|::)[\w]+)*)\s*(.*)", re.DOTALL)
 _REGISTER = re.compile(r"%[\w$]+")
-
-Place = tuple[str, int, int]  # file, line, column; ("", 0, 0) if unknown
-UNKNOWN_PLACE: Place = ("", 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,28 +285,36 @@ _KINDS: Mapping[str, tuple[int, Mapping[int, str]]] = {
     "f8f6f4": (32, {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}),
     "i8": (32, {0: "u8", 1: "s8"}),
 }
-Begins = Literal["zero", "sum", "open"]
+ZERO, SUM, OPEN = (1, 0), (0, 0), (0, 1)  # from_zero and or_zero of an instruction
+_FUSED = ("fma", "mad", "dp4a")
 
 
 @dataclass(frozen=True, slots=True)
 class CoreInstruction:
-    """One tensor core instruction in the text.
+    """One tensor core instruction in the text, a count of one.
 
-    `begins`: its accumulator is the constant 0, a sum, or decided at run time ("open"). `result`
-    and `added` are the registers, or the address, of d and of c.
+    `result` and `added` are the registers, or the address, of d and of c.
     """
 
     statement: PtxStatement
-    name: str
-    unit: str
-    shape: tuple[int, int, int] | None
-    a: str
-    b: str
-    accumulator: str
-    operands: tuple[str, str]
-    begins: Begins
-    result: tuple[str, ...]
-    added: tuple[str, ...]
+    instruction: DotInstruction
+    result: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """The unit that executes it."""
+        return self.instruction.unit
+
+
+def list_fused(program: PtxProgram) -> Iterator[tuple[Place, DotInstruction]]:
+    """Yield every fused multiply-add; an instruction on a pair of values counts twice."""
+    for statement in program.statements:
+        name, parts = statement.opcode, statement.parts
+        if parts[0] in _FUSED and parts[1:2] != ("wide",):
+            count = 2 if name.endswith("x2") else 1
+            accumulator = parts[-1].removesuffix("x2")
+            yield statement.location, DotInstruction(name, FMA, count, accumulator=accumulator)
 
 
 def list_core_instructions(program: PtxProgram) -> Iterator[CoreInstruction]:
@@ -333,11 +337,11 @@ def _read_mma(statement: PtxStatement, values: Values) -> CoreInstruction:
     if not is_complete:
         return _unknown_core(statement)
     added = statement.registers(3)
-    begins: Begins = "zero" if added and all(values.at(statement, x) == 0 for x in added) else "sum"
-    return CoreInstruction(
-        statement, statement.opcode, "mma", _shape_of(statement), types[1], types[2], types[0],
-        (REGISTERS, REGISTERS), begins, statement.registers(0), added,
-    )  # fmt: skip
+    from_zero = bool(added) and all(values.at(statement, x) == 0 for x in added)
+    formats, shape = (types[1], types[2], types[0]), _shape_of(statement)
+    operands, begins = (REGISTERS, REGISTERS), (int(from_zero), 0)
+    instruction = DotInstruction(statement.opcode, "mma", 1, shape, *formats, operands, *begins)
+    return CoreInstruction(statement, instruction, statement.registers(0), added)
 
 
 def _read_wgmma(statement: PtxStatement, values: Values) -> CoreInstruction:
@@ -347,13 +351,14 @@ def _read_wgmma(statement: PtxStatement, values: Values) -> CoreInstruction:
     if len(types) != 3 or len(statement.operands) <= index:
         return _unknown_core(statement)
     a = REGISTERS if statement.operands[1].startswith("{") else SHARED
+    result = statement.registers(0)
     begins = _read_input(values, statement, statement.operands[index])
-    if begins == "sum" and all(values.at(statement, x) == 0 for x in statement.registers(0)):
-        begins = "zero"
-    return CoreInstruction(
-        statement, statement.opcode, "wgmma", _shape_of(statement), types[1], types[2], types[0],
-        (a, SHARED), begins, statement.registers(0), statement.registers(0),
-    )  # fmt: skip
+    if begins == SUM and all(values.at(statement, x) == 0 for x in result):
+        begins = ZERO
+    formats, shape = (types[1], types[2], types[0]), _shape_of(statement)
+    operands = (a, SHARED)
+    instruction = DotInstruction(statement.opcode, "wgmma", 1, shape, *formats, operands, *begins)
+    return CoreInstruction(statement, instruction, result, result)
 
 
 def _read_tcgen05(statement: PtxStatement, values: Values) -> CoreInstruction:
@@ -368,10 +373,9 @@ def _read_tcgen05(statement: PtxStatement, values: Values) -> CoreInstruction:
     if isinstance(descriptor, int) and kind in _KINDS:
         shape, formats = _read_descriptor(kind, descriptor & 0xFFFFFFFF)
     address = (statement.operands[0].replace(" ", ""),)
-    return CoreInstruction(
-        statement, statement.opcode, "tcgen05", shape, *formats, (a, SHARED),
-        _read_input(values, statement, enable), address, address,
-    )  # fmt: skip
+    operands, begins = (a, SHARED), _read_input(values, statement, enable)
+    instruction = DotInstruction(statement.opcode, "tcgen05", 1, shape, *formats, operands, *begins)
+    return CoreInstruction(statement, instruction, address, address)
 
 
 def _read_descriptor(kind: str, bits: int) -> tuple[tuple[int, int, int], tuple[str, str, str]]:
@@ -385,12 +389,12 @@ def _read_descriptor(kind: str, bits: int) -> tuple[tuple[int, int, int], tuple[
     return (m, n, k), (a, b, _ACCUMULATORS.get(bits >> 4 & 3, ""))
 
 
-def _read_input(values: Values, statement: PtxStatement, operand: str) -> Begins:
-    """Classify the accumulator by a predicate: false leaves it out."""
+def _read_input(values: Values, statement: PtxStatement, operand: str) -> tuple[int, int]:
+    """Return how a sum begins, by the predicate of its accumulator: false leaves it out."""
     value = values.at(statement, operand) if operand.startswith("%") else _read_number(operand)
     if not isinstance(value, int):
-        return "open"
-    return "sum" if value else "zero"
+        return OPEN
+    return SUM if value else ZERO
 
 
 def _read_number(text: str) -> int | None:
@@ -406,19 +410,8 @@ def _shape_of(statement: PtxStatement) -> tuple[int, int, int] | None:
 
 
 def _unknown_core(statement: PtxStatement) -> CoreInstruction:
-    return CoreInstruction(
-        statement,
-        statement.opcode,
-        UNKNOWN,
-        _shape_of(statement),
-        "",
-        "",
-        "",
-        ("", ""),
-        "open",
-        (),
-        (),
-    )
+    unknown = DotInstruction(statement.opcode, UNKNOWN, 1, _shape_of(statement), or_zero=1)
+    return CoreInstruction(statement, unknown)
 
 
 # -- ptx sums ------------------------------------------------------------------------------------
@@ -496,9 +489,9 @@ def _list_sums(cores: Sequence[CoreInstruction]) -> list[tuple[CoreInstruction, 
     lengths: dict[int, int | None] = {}
     makers: dict[tuple[str, ...], int] = {}
     for i, core in enumerate(cores):
-        k = core.shape[2] if core.shape else 0
-        previous = None if core.begins == "zero" else makers.get(core.added)
-        length = 0 if core.begins == "zero" else None
+        k = core.instruction.shape[2] if core.instruction.shape else 0
+        previous = None if core.instruction.from_zero else makers.get(core.added)
+        length = 0 if core.instruction.from_zero else None
         if previous is not None:
             length = lengths.pop(previous, None)
         lengths[i] = None if length is None else length + k

@@ -1,0 +1,1 @@
+"""Compiled code: launches compiled for GPUs that may be absent, and the facts of the result."""

@@ -1,0 +1,605 @@
+"""Launches captured and compiled without a GPU, each compiler in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TextIO
+
+import triton
+from triton import knobs
+from triton.compiler.compiler import make_backend
+from triton.runtime import driver
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+from gemmproof.compiled.facts import read_facts
+from gemmproof.compiled.ptx import read_ptx
+from gemmproof.compiled.record import UNKNOWN_PLACE, Failure, LoweredLaunch
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.operands import operands
+from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.reference.fake_cuda import fake_gpu
+from gemmproof.reference.fake_cuda.driver import swap
+from gemmproof.reference.provenance import calling_line, format_error
+from gemmproof.reference.simulation import NOWHERE, CompileError, KernelError, Where
+from gemmproof.reference.simulator.launch import Kernel
+from gemmproof.reference.triton_frontend import find_def_line, make_ttir
+from gemmproof.target import display_path
+from gemmproof.worker.processes import (
+    Clock,
+    available_memory,
+    die_with_parent,
+    group_of,
+    memory_of_group,
+)
+
+if TYPE_CHECKING:
+    from gemmproof.worker.protocol import Listener, Request
+
+# -- capture -------------------------------------------------------------------------------------
+DIVISIBILITY = "tt.divisibility"  # an attribute of arguments known to be divisible by 16
+_SPECIALISED = re.compile(r"\*.*|[iu]\d+|constexpr")
+
+
+@dataclass(frozen=True)
+class CapturedLaunch:
+    """A kernel as Triton was asked to compile it: types, constants and options of a real call.
+
+    `tuned` is the configuration that its tuner gave it, the `index`-th of `configurations`; `grids`
+    are those that it was launched on, one for each launch that compiles to the same. `where` is the
+    wrapper's line that launches it.
+    """
+
+    gpu: str
+    source: Any
+    target: Any
+    options: Any
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+    configurations: int = 1
+    index: int = 0
+    where: Where = NOWHERE
+    grids: list[tuple[int, ...]] = field(default_factory=list)
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return str(self.source.fn.__name__)
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The constants, by the kernel's names for them."""
+        names = self.source.fn.arg_names
+        return {names[path[0]]: x for path, x in self.source.constants.items() if len(path) == 1}
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The tuned constants, or without a tuner those that are numbers or strings."""
+        if self.tuned:
+            kept = {name: x for name, x in self.tuned.items() if name in self.constants}
+        else:
+            declared = {p.name for p in self.source.fn.params if p.is_constexpr}
+            kept = {name: x for name, x in self.constants.items() if name in declared}
+        plain = {name: getattr(x, "value", x) for name, x in kept.items()}
+        return {name: x for name, x in plain.items() if isinstance(x, bool | int | float | str)}
+
+    @property
+    def specialised(self) -> dict[str, str]:
+        """The specialisation of each pointer and integer that is no constant of the source."""
+        specialised, constants = {}, self.constants
+        divisible = {
+            path[0]
+            for path, attributes in self.source.attrs.items()
+            if len(path) == 1 and any(name == DIVISIBILITY for name, _ in attributes)
+        }
+        for i, parameter in enumerate(self.source.fn.params):
+            kind = self.source.signature.get(parameter.name, "")
+            if not parameter.is_constexpr and _SPECIALISED.fullmatch(kind):
+                is_one = parameter.name in constants and constants[parameter.name] == 1
+                specialised[parameter.name] = "1" if is_one else "16" if i in divisible else ""
+        return specialised
+
+    @property
+    def descriptors(self) -> list[str]:
+        """The types of the arguments that are descriptors."""
+        return [x for x in self.source.signature.values() if x.startswith("tensordesc")]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The key of a launch, equal for launches that compile to the same code."""
+        return self.source.hash(), self.options.hash()
+
+
+class _Launched(Kernel):
+    """A stand-in for a compiled kernel: launching it records the grid."""
+
+    launch: CapturedLaunch
+
+    def run(self, x: Any, y: Any, z: Any, *others: Any, **named: Any) -> None:
+        """Record the grid, in place of Triton's launcher."""
+        self.launch.grids.append((int(x), int(y), int(z)))
+
+
+@contextmanager
+def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaunch]]:
+    """Simulate this GPU for wrappers in the context; yield the list of their launches.
+
+    A tuned kernel is launched in `every` configuration that its own pruning leaves, or only in the
+    first of them.
+    """
+    launches: list[CapturedLaunch] = []
+    tuned: dict[str, Any] = {"config": {}, "of": 1, "index": 0}
+
+    def record(
+        self: Any, key: Any, signature: Any, device: Any, constexprs: Any, options: Any, attrs: Any,
+        warmup: Any,
+    ) -> Any:  # fmt: skip
+        source = self.ASTSource(self, signature, constexprs, attrs)
+        target = self.device_caches[device][2]
+        chosen = (tuned["config"], tuned["of"], tuned["index"])
+        launch = CapturedLaunch(gpu, source, target, options, *chosen, calling_line())
+        launches.append(launch)
+        stand_in = _Launched(source, target, options, SimpleNamespace(text=""))  # type: ignore[arg-type]
+        stand_in.launch = launch
+        return stand_in
+
+    def tune(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        configs = list(self.prune_configs(kwargs))
+        if not configs:
+            raise KernelError(f"{self.base_fn.__name__}: autotune leaves no configuration")
+        result = None
+        before = dict(tuned)
+        try:
+            for index, config in enumerate(configs if every else configs[:1]):
+                arguments = config.all_kwargs()
+                tuned.update({"config": arguments, "of": len(configs), "index": index})
+                if config.pre_hook is not None:
+                    config.pre_hook({**self.nargs, **kwargs, **arguments})
+                result = self.fn.run(*args, **kwargs, **arguments)
+        finally:
+            tuned.update(before)
+            self.nargs = None
+        return result
+
+    with fake_gpu(gpu):
+        changes = (
+            # the key of Triton's cache of device properties
+            (driver.active, "get_current_device", lambda: f"captured {gpu}"),
+            (JITFunction, "_do_compile", record),
+            (Autotuner, "run", tune),
+        )
+        with swap(changes):
+            yield launches
+
+
+def join_launches(launches: list[CapturedLaunch]) -> list[CapturedLaunch]:
+    """Join launches that compile to the same code, with all of their grids."""
+    joined: dict[tuple[str, str], CapturedLaunch] = {}
+    for launch in launches:
+        first = joined.setdefault(launch.key, launch)
+        if first is not launch:
+            first.grids.extend(launch.grids)
+    return list(joined.values())
+
+
+def capture_case(
+    kernel: KernelUnderTest, case: Case, gpu: str, every: bool = True
+) -> list[CapturedLaunch]:
+    """Capture the launches of a wrapper's call with a case. Raises what the wrapper raises."""
+    tensors = {name: x.tensor for name, x in operands(case, kernel).items()}
+    with capture_launches(gpu, every) as launches, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kernel.call(case, tensors)
+    return launches
+
+
+def describe_launch(launch: CapturedLaunch, dtype: str = "", case: str = "") -> LoweredLaunch:
+    """Return the record of a launch before it is compiled; the case is JSON."""
+    code = getattr(launch.source.fn.fn, "__code__", None)
+    defined = Where(code.co_filename, find_def_line(launch.source.fn), "") if code else NOWHERE
+    return LoweredLaunch(
+        target=launch.gpu,
+        kernel=launch.kernel,
+        dtype=dtype,
+        configuration=launch.configuration,
+        configurations=launch.configurations,
+        grid=launch.grids[0] if launch.grids else None,
+        launches=len(launch.grids),
+        specialised=launch.specialised,
+        warps=int(launch.options.num_warps),
+        stages=int(launch.options.num_stages),
+        index=launch.index,
+        case=case,
+        launched_at=format_line(launch.where),
+        defined_at=format_line(defined),
+    )
+
+
+def format_line(where: Where | None) -> str:
+    """Format a line of the source for a report; "" if it is not known."""
+    return f"{display_path(where.file)}:{where.line}" if where is not None and where.line else ""
+
+
+# -- compile -------------------------------------------------------------------------------------
+_DIAGNOSTIC = re.compile(r'^(?:loc\()?"?([^"\n]+?)"?:(\d+):\d+\)?: error: (.*)$', re.MULTILINE)
+_PTXAS = re.compile(
+    r"^ptxas\S*(?: [^;\n]*, line (\d+);)? +(?:error|fatal)\s*:\s*(.*)$", re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class CompiledLaunch:
+    """Triton's output for a launch: `asm` by the name of each form, text but for the binary.
+
+    `seconds` is the CPU time that it took.
+    """
+
+    asm: Mapping[str, Any]
+    metadata: Any
+    seconds: float
+
+
+def compile_launch(launch: CapturedLaunch, workdir: Path, assemble: bool = True) -> CompiledLaunch:
+    """Compile a launch without a cache; files are left only in `workdir`.
+
+    Without `assemble` PTX is the last of its forms, and the binary is empty. Raises CompileError
+    with the compiler's own message and line.
+    """
+    folder = Path(tempfile.mkdtemp(dir=workdir))
+    backend = type(make_backend(launch.target))
+    skips = not assemble and hasattr(backend, "make_cubin")
+    skipped = ((backend, "make_cubin", lambda *args, **kwargs: b""),) if skips else ()
+    with (
+        _private_cache(folder),
+        swap(skipped),
+        _redirect_output(workdir, launch.gpu) as read_output,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        started = _count_seconds()
+        try:
+            compiled = triton.compile(
+                launch.source, target=launch.target, options=dict(launch.options.__dict__)
+            )
+            seconds = _count_seconds() - started
+            # they are files of the cache, read on access
+            asm = {name: compiled.asm[name] for name in list(compiled.asm)}
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise _explain(launch, error, read_output(), folder) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return CompiledLaunch(asm, compiled.metadata, seconds)
+
+
+def _count_seconds() -> float:
+    """Return the CPU seconds of this process and of its finished children, such as ptxas."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+@contextlib.contextmanager
+def _private_cache(folder: Path) -> Iterator[None]:
+    """Use the folder as Triton's cache and for temporary files in the context."""
+    previous = tempfile.tempdir
+    with knobs.cache.scope():
+        knobs.cache.dir = tempfile.tempdir = str(folder)
+        try:
+            yield
+        finally:
+            tempfile.tempdir = previous
+
+
+def _explain(launch: CapturedLaunch, error: Exception, output: str, folder: Path) -> CompileError:
+    """Make an error with the compiler's own message, and the source's line if it names one.
+
+    The frontend's message is in the exception it raised, those of later passes in the output.
+    """
+    try:
+        make_ttir(launch.source, launch.target, launch.options)
+    except CompileError as refusal:
+        return refusal
+    except Exception:  # the error below is the one to report
+        pass
+    text = str(error).partition("Repro command:")[0].replace("`ptxas` stderr:", "")
+    message, where = " ".join(text.split()) or type(error).__name__, None
+    if match := _DIAGNOSTIC.search(output):
+        where, message = Where(match[1], int(match[2]), launch.kernel), " ".join(match[3].split())
+    elif match := _PTXAS.search(f"{output}\n{error}"):
+        message = f"ptxas: {' '.join(match[2].split())}"
+        where = _find_source(folder, int(match[1] or 0), launch.kernel)
+    message = message[:MOST_SHOWN]
+    return CompileError(f"compiling {launch.kernel} for {launch.gpu}: {message}", where)
+
+
+def _find_source(folder: Path, line: int, kernel: str) -> Where | None:
+    """Return the source of a line of the PTX that Triton leaves if ptxas refuses it."""
+    path = next(folder.glob("*.ptx"), None)
+    if path is None or not line:
+        return None
+    text = path.read_text(errors="replace")
+    above = "\n".join(text.splitlines()[:line])
+    files = "\n".join(x for x in text.splitlines() if x.lstrip().startswith(".file"))
+    statements = read_ptx(f"{above};\n{files}").statements
+    file, number, _ = statements[-1].location if statements else UNKNOWN_PLACE
+    return Where(file, number, kernel) if file else None
+
+
+_MISSING = ("Cannot find", "No such file", "not found", ".version", "ISA version")
+# a failure of ptxas itself: for a faulty program the message has a code (C7602) or lines
+_TOOL = re.compile(r"ptxas\S*(?: [^;\n]*;)? +fatal\s*:(?!\s*(?:Ptx assembly aborted|\(C\d+\)))")
+
+
+def _is_of_tools(error: CompileError) -> bool:
+    """Return whether a compilation failed because a tool is missing or does not know the GPU."""
+    cause = error.__cause__
+    text = str(cause)
+    if isinstance(cause, OSError | ImportError) or any(phrase in text for phrase in _MISSING):
+        return True
+    # a tool that died, or was killed, judged nothing
+    died = "raised SIGSEGV" in text or re.search(r"failed with error code -\d+", text)
+    return bool(_TOOL.search(text) or died)
+
+
+def lower_launch(
+    planned: LoweredLaunch, launch: CapturedLaunch, workdir: Path, assemble: bool = True
+) -> LoweredLaunch:
+    """Compile a launch in this process: return its record with the facts, or the refusal."""
+    try:
+        compiled = compile_launch(launch, workdir, assemble)
+    except CompileError as error:
+        where, failed = format_line(error.where), _is_of_tools(error)
+        return replace(planned, error=error.message, where=where, tools_failed=failed)
+    lowered = read_facts(planned, compiled.asm, compiled.metadata)
+    return replace(lowered, seconds=round(compiled.seconds, 3))
+
+
+# -- output --------------------------------------------------------------------------------------
+MOST_SHOWN = 300  # characters of a message
+_OUTPUT = ".output"
+_FATAL = re.compile(r"^(?:LLVM ERROR|fatal error|error): (.*)$", re.MULTILINE)
+
+
+@contextmanager
+def _redirect_output(workdir: Path, gpu: str) -> Iterator[Callable[[], str]]:
+    """Redirect the output of compilers, such as MLIR and LLVM, to a file; yield its reader.
+
+    The file has a name, so that the output survives a compiler that kills the process.
+    """
+    file = workdir / f"{gpu}{_OUTPUT}"
+
+    def flush() -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    def read() -> str:
+        flush()
+        return file.read_text(errors="replace")
+
+    flush()
+    with file.open("wb") as output:
+        before = [os.dup(1), os.dup(2)]
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        try:
+            yield read
+        finally:
+            flush()
+            for number, copy in enumerate(before, 1):
+                os.dup2(copy, number)
+                os.close(copy)
+
+
+def _find_last_error(workdir: Path, gpu: str) -> str:
+    """Return the last error of a compiler that killed its process, "" if there is none."""
+    file = workdir / f"{gpu}{_OUTPUT}"
+    errors = _FATAL.findall(file.read_text(errors="replace")) if file.is_file() else []
+    return " ".join(errors[-1].split())[:MOST_SHOWN] if errors else ""
+
+
+# -- processes -----------------------------------------------------------------------------------
+TICK = 0.01  # seconds between two polls of a child
+BEAT = 0.5  # and between two heartbeats
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLaunch:
+    """A launch to be compiled: its label for progress, its record so far, and what was captured."""
+
+    label: str
+    record: LoweredLaunch
+    captured: CapturedLaunch
+
+
+Lower = Callable[[LoweredLaunch, CapturedLaunch, Path], LoweredLaunch]
+
+
+def _ignore(*reported: object) -> None:
+    pass
+
+
+@dataclass(slots=True)
+class Compiler:
+    """The limits of compilations in child processes: each may take `seconds` and `memory`.
+
+    `begin` is called with the number of each launch before it is compiled, `finish` with it and the
+    result, `beat` from time to time. `lower` compiles one, in the child.
+    """
+
+    workdir: Path
+    seconds: float = float("inf")
+    memory: int = sys.maxsize
+    begin: Callable[[int], None] = _ignore
+    finish: Callable[[int, LoweredLaunch | Failure], None] = _ignore
+    beat: Callable[[], None] = _ignore
+    lower: Lower = lower_launch
+
+    def compile(self, launches: Sequence[PlannedLaunch]) -> list[LoweredLaunch | Failure]:
+        """Compile each launch; after one that ended its process a new child does the others.
+
+        Each GPU has its own child: Triton 3.6 converts fp8 in the same way for every GPU, as the
+        first one of the process needs it.
+        """
+        results: list[LoweredLaunch | Failure] = []
+        for _, same in groupby(launches, key=lambda x: x.captured.gpu):
+            end = len(results) + len(list(same))
+            while len(results) < end:
+                how = self._run_child(launches[len(results) : end], results)
+                if len(results) < end:
+                    planned = launches[len(results)]
+                    output = _find_last_error(self.workdir, planned.captured.gpu)
+                    self._add(results, Failure(planned.label, f"{how}{output and f' ({output})'}"))
+        return results
+
+    def _add(self, results: list[LoweredLaunch | Failure], result: LoweredLaunch | Failure) -> None:
+        results.append(result)
+        self.finish(len(results) - 1, result)
+
+    def _run_child(
+        self, launches: Sequence[PlannedLaunch], results: list[LoweredLaunch | Failure]
+    ) -> str:
+        """Add the results of a child; return how it ended."""
+        answers = self.workdir / "answers.jsonl"
+        answers.write_text("")
+        child = os.fork()
+        if child == 0:
+            try:
+                with suppress(OSError):
+                    os.setpgid(0, 0)
+                die_with_parent()
+                for planned in launches:
+                    answer = self._answer(planned)
+                    with answers.open("a") as file:
+                        file.write(f"{answer}\n")
+            finally:
+                os._exit(0)
+        with suppress(OSError):  # whichever process is first
+            os.setpgid(child, child)
+        try:
+            return self._follow(child, answers, launches, results)
+        finally:
+            _kill(child)  # with its children, such as an assembler
+
+    def _follow(
+        self,
+        child: int,
+        answers: Path,
+        launches: Sequence[PlannedLaunch],
+        results: list[LoweredLaunch | Failure],
+    ) -> str:
+        """Wait for a child and add its results; return how it ended."""
+        clock, last_beat, spent = Clock(lambda: group_of(child)), time.monotonic(), 0.0
+        last = len(results) + len(launches)
+        self.begin(len(results))
+        with answers.open() as lines:
+            while True:
+                pid, status = os.waitpid(child, os.WNOHANG)
+                for line in _read_lines(lines):
+                    spent = 0.0
+                    planned = launches[len(launches) - (last - len(results))]
+                    self._add(results, _read_answer(planned, json.loads(line)))
+                    if len(results) < last and not pid:
+                        self.begin(len(results))
+                if pid:
+                    return _describe_end(status)
+                spent += clock.advance()
+                used = memory_of_group(child)
+                if spent > self.seconds or used > self.memory:
+                    _kill(child)
+                    os.waitpid(child, 0)
+                    if spent > self.seconds:
+                        return f"no end after {self.seconds:g} s, with a larger --time-limit more"
+                    allowed = f"{self.memory / 2**30:.3g} allowed"
+                    return f"{used / 2**30:.1f} GiB of memory in use ({allowed})"
+                if time.monotonic() - last_beat > BEAT:
+                    last_beat = time.monotonic()
+                    self.beat()
+                time.sleep(TICK)
+
+    def _answer(self, planned: PlannedLaunch) -> str:
+        """Compile a launch in the child; return the answer as JSON."""
+        try:
+            lowered = self.lower(planned.record, planned.captured, self.workdir)
+            return json.dumps({"lowered": lowered.to_dict()})
+        except MemoryError:
+            return json.dumps({"failure": "no memory left on this machine", "internal": False})
+        except BaseException as error:
+            traceback.print_exc()
+            reason = f"{format_error(error)} of gemmproof itself (please report it)"
+            return json.dumps({"failure": reason, "internal": True})
+
+
+def _read_answer(planned: PlannedLaunch, answer: dict[str, Any]) -> LoweredLaunch | Failure:
+    if "lowered" in answer:
+        return LoweredLaunch.from_dict(answer["lowered"])
+    return Failure(planned.label, answer["failure"], answer["internal"])
+
+
+def _describe_end(status: int) -> str:
+    if not os.WIFSIGNALED(status):
+        return "a process that ended"
+    names, number = {s.value: s.name for s in signal.Signals}, os.WTERMSIG(status)
+    return f"a process that died of {names.get(number, f'signal {number}')}"
+
+
+def _read_lines(lines: TextIO) -> Iterator[str]:
+    """Yield the complete lines that a child has written since the last call."""
+    while True:
+        at = lines.tell()
+        line = lines.readline()
+        if not line.endswith("\n"):
+            lines.seek(at)
+            return
+        yield line
+
+
+def _kill(group: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def compile_for(
+    request: Request, emit: Listener, launches: Sequence[PlannedLaunch], first: int = 0, of: int = 0
+) -> list[LoweredLaunch | Failure]:
+    """Compile launches within the limits of a worker's request, and report each by its number.
+
+    They are `first` and later ones, of `of` or of all that are given.
+    """
+
+    def begin(number: int) -> None:
+        about = {"case": launches[number].label, "phase": "compile", "index": first + number}
+        emit({"event": "case", **about, "of": of or len(launches)})
+
+    def finish(number: int, result: LoweredLaunch | Failure) -> None:
+        report_result(emit, first + number, result)
+
+    def beat() -> None:
+        emit({"event": "advanced"})
+
+    memory = min(request.memory, int(0.8 * available_memory()))
+    compiler = Compiler(Path(request.workdir), request.seconds, memory, begin, finish, beat)
+    return compiler.compile(launches)
+
+
+def report_result(emit: Listener, number: int, result: LoweredLaunch | Failure) -> None:
+    """Report the result of a launch as an event of a worker."""
+    failed = isinstance(result, Failure)
+    name, other = ("failure", "lowering") if failed else ("lowering", "failure")
+    emit({"event": "lowered", "index": number, name: asdict(result), other: None})

@@ -1,0 +1,244 @@
+"""The facts of one compiled launch: those of its IR, its assembly and its binary, joined.
+
+A dot of the source and its instructions have the same place: that of the debug locations, which the
+compiler keeps from the source's line to the assembly.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import triton.language
+
+from gemmproof.compiled.assembly import (
+    AmdAssembly,
+    count_buffers,
+    has_specialised_warps,
+    list_buffers,
+    list_dots,
+    read_amdgcn,
+    read_cubin,
+)
+from gemmproof.compiled.ptx import (
+    CoreInstruction,
+    PtxProgram,
+    find_promotion,
+    list_accesses,
+    list_core_instructions,
+    list_fused,
+    read_ptx,
+)
+from gemmproof.compiled.record import (
+    FMA,
+    UNKNOWN,
+    CompiledDot,
+    DotInstruction,
+    GlobalAccess,
+    LoweredLaunch,
+    Place,
+    Resources,
+    count_instructions,
+    format_place,
+)
+from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.gpus import GPUS
+
+LineColumn = tuple[str, int]  # ("", 0) if unknown
+ByPlace = Mapping[LineColumn, tuple[DotInstruction, ...]]
+_LIBRARY = os.path.join(os.path.realpath(os.path.dirname(triton.language.__file__)), "")
+
+
+def read_facts(planned: LoweredLaunch, asm: Mapping[str, Any], metadata: Any) -> LoweredLaunch:
+    """Return the record of a launch with what Triton made of it: `asm` by the name of each form."""
+    ttgir = asm.get("ttgir", "")
+    source, optimised = list_dots(asm.get("ttir", "")), list_dots(ttgir)
+    threads = int(metadata.num_warps) * GPUS[planned.target].warp_size
+    promoted: dict[LineColumn, tuple[int, int | None]] = {}
+    accesses: Iterable[tuple[Place, str, int]]
+    resources, has_calls = None, False
+    if "ptx" in asm:
+        program = read_ptx(asm["ptx"])
+        cores, promoted = _read_cores(program)
+        fused = _group(list_fused(program))
+        fused |= _find_lost(source, fused, cores, threads)
+        accesses = list_accesses(program)
+        has_calls = any(x.parts[0] == "call" for x in program.statements)
+        if asm.get("cubin"):
+            resources = _read_nvidia(planned, asm["cubin"], metadata, program)
+    else:
+        assembly = read_amdgcn(asm["amdgcn"])
+        cores = _group(x for x in assembly.products if x[1].unit != FMA)
+        fused = _group(x for x in assembly.products if x[1].unit == FMA)
+        accesses = assembly.accesses
+        # the binary's own number of threads is limited to what a block may have
+        resources = _read_amd(planned, metadata, assembly, threads)
+    dots = _join_dots(source, optimised, cores, fused, promoted)
+    counted = Counter((format_place(place), kind, width) for place, kind, width in accesses)
+    binary = asm.get("cubin") or asm.get("hsaco")
+    return replace(
+        planned,
+        dots=dots,
+        source_dots=source,
+        optimised_dots=optimised,
+        accesses=tuple(GlobalAccess(*key, count) for key, count in counted.items()),
+        resources=resources,
+        buffers=count_buffers(ttgir),
+        shared_buffers=list_buffers(ttgir),
+        specialised_warps=has_specialised_warps(ttgir),
+        has_calls=has_calls,
+        unrecognised=tuple(_list_unrecognised(dots)),
+        binary=sha256(binary).hexdigest() if binary else "",
+    )
+
+
+# -- dots ----------------------------------------------------------------------------------------
+def _join_dots(
+    source: Sequence[CompiledDot],
+    optimised: Sequence[CompiledDot],
+    cores: ByPlace,
+    fused: ByPlace,
+    promoted: Mapping[LineColumn, tuple[int, int | None]],
+) -> tuple[CompiledDot, ...]:
+    """Join the dots of the source by place, once each, and instructions that belong to none."""
+    compiled_at = _find_moved(source, optimised)
+    firsts: dict[LineColumn, CompiledDot] = {}
+    for dot in (*source, *optimised):
+        firsts.setdefault((dot.where, dot.column), dot)
+    layouts = {(x.where, x.column): x.layouts for x in reversed(optimised)}  # of the first
+    unmade = ("", "", "")
+    joined = []
+    for place in dict.fromkeys((*firsts, *cores)):
+        if place in compiled_at.values():
+            continue
+        first = firsts.get(place, CompiledDot(place[0], unmade, (), "", unmade, column=place[1]))
+        compiled = compiled_at.get(place, place)
+        instructions = cores.get(compiled) or fused.get(compiled, ())
+        count, longest = promoted.get(compiled, (0, None))
+        joined.append(
+            replace(
+                first,
+                layouts=layouts.get(compiled, unmade),
+                instructions=instructions or (DotInstruction("", UNKNOWN, 0),),
+                promoted=count,
+                promoted_k=longest,
+                implicit=os.path.realpath(place[0]).startswith(_LIBRARY),
+            )
+        )
+    return tuple(joined)
+
+
+def _find_moved(
+    source: Sequence[CompiledDot], optimised: Sequence[CompiledDot]
+) -> dict[LineColumn, LineColumn]:
+    """Return the compiled place of each dot of the source that is at another place.
+
+    The dots that bf16x3 and bf16x6 make of a dot are at the place where its operand a was computed.
+    They belong to it if no other dot of that tile lost its place.
+    """
+    before, after = ({(x.where, x.column): x.tile for x in dots} for dots in (source, optimised))
+    lost = {place: tile for place, tile in before.items() if place not in after}
+    compiled_at = {}
+    for place, tile in lost.items():
+        others = {
+            (x.where, x.column)
+            for x in optimised
+            if (x.where, x.column) not in before and x.tile == tile
+        }
+        if len(others) == 1 and list(lost.values()).count(tile) == 1:
+            compiled_at[place] = others.pop()
+    return compiled_at
+
+
+def _group(
+    instructions: Iterable[tuple[Place, DotInstruction]],
+) -> dict[LineColumn, tuple[DotInstruction, ...]]:
+    """Group instructions by place, and count those of each kind."""
+    groups: dict[Place, list[DotInstruction]] = defaultdict(list)
+    for place, instruction in instructions:
+        groups[place].append(instruction)
+    return {_show(place): count_instructions(group) for place, group in groups.items()}
+
+
+def _show(place: Place) -> LineColumn:
+    return format_place(place), place[2]
+
+
+def _read_cores(
+    program: PtxProgram,
+) -> tuple[dict[LineColumn, tuple[DotInstruction, ...]], dict[LineColumn, tuple[int, int | None]]]:
+    """Group tensor core instructions by place, and find what their sums are added to."""
+    cores = list(list_core_instructions(program))
+    dots: dict[Place, list[CoreInstruction]] = defaultdict(list)
+    for core in cores:
+        dots[core.statement.location].append(core)
+    promoted = {_show(place): find_promotion(program, x, cores) for place, x in dots.items()}
+    return _group((x.statement.location, x.instruction) for x in cores), promoted
+
+
+def _find_lost(
+    source: Sequence[CompiledDot], fused: ByPlace, cores: ByPlace, threads: int
+) -> dict[LineColumn, tuple[DotInstruction, ...]]:
+    """Return the fused multiply-adds of a kernel's only dot, if the compiler moved their line.
+
+    They belong to it if they are as many as a thread needs for the tile.
+    """
+    if len(source) != 1 or cores or (place := (source[0].where, source[0].column)) in fused:
+        return {}
+    floats = {fmt.ptx for fmt in FORMATS.values() if fmt.kind == "float"}
+    for instructions in fused.values():
+        same = tuple(x for x in instructions if x.accumulator in floats)
+        if sum(x.count for x in same) * threads == math.prod(source[0].tile):
+            return {place: same}
+    return {}
+
+
+def _list_unrecognised(dots: Iterable[CompiledDot]) -> Iterable[str]:
+    """Yield a line on each instruction that is not recognised."""
+    for dot in dots:
+        for x in dot.instructions:
+            if x.unit == UNKNOWN:
+                label = x.name or "no instruction that multiplies, of this dot"
+                yield f"{dot.where or 'line unknown'}: {label}"
+            elif x.unit != FMA and (x.shape is None or not x.a or not x.accumulator):
+                yield f"{dot.where or 'line unknown'}: shape or formats of {x.name}"
+
+
+# -- resources -----------------------------------------------------------------------------------
+def _read_nvidia(
+    planned: LoweredLaunch, cubin: bytes, metadata: Any, program: PtxProgram
+) -> Resources:
+    facts = read_cubin(cubin, metadata.name)
+    return Resources(
+        registers=facts.registers,
+        stack=facts.stack,
+        declared=program.declared,
+        shared=int(metadata.shared),
+        shared_limit=GPUS[planned.target].shared_memory,
+        threads=facts.threads,
+        static_shared=facts.shared,
+        tensor_memory=int(getattr(metadata, "tmem_size", None) or 0),
+    )
+
+
+def _read_amd(
+    planned: LoweredLaunch, metadata: Any, assembly: AmdAssembly, threads: int
+) -> Resources:
+    counts = assembly.counts
+    return Resources(
+        registers=counts.get("vgpr_count"),
+        stack=counts.get("private_segment_fixed_size"),
+        declared=0,
+        shared=int(metadata.shared),
+        shared_limit=GPUS[planned.target].shared_memory,
+        threads=threads,
+        static_shared=counts.get("group_segment_fixed_size", 0),
+        accumulation_registers=counts.get("agpr_count"),
+        scalar_registers=counts.get("sgpr_count"),
+        spilled_registers=counts.get("vgpr_spill_count"),
+    )
