@@ -12,7 +12,6 @@ from gemmproof.compiled.compile import capture_launches, compile_launch, describ
 from gemmproof.compiled.facts import read_facts
 from gemmproof.compiled.record import read_result
 from gemmproof.compiled.run import WorkerResults
-from gemmproof.lowering.run import collect
 from gemmproof.worker.protocol import Request
 
 FORMATS = {
@@ -69,5 +68,5 @@ def run_task(task, workdir, gpu, plan, kernel=None, **fields):
     events = json.loads(json.dumps(events))
     results = {x["index"]: read_result(x) for x in events if x["event"] == "lowered"}
     plans = [x["plan"] for x in events if x["event"] == "planned"] or [{}]
-    worker = WorkerResults(dict(sorted(results.items())), plans[-1], "", False, "", 0.0)
-    return collect(gpu, worker), [x for x in events if x["event"] != "advanced"]
+    target = WorkerResults(gpu, dict(sorted(results.items())), plans[-1])
+    return target, [x for x in events if x["event"] != "advanced"]

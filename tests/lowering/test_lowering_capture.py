@@ -24,7 +24,7 @@ def ask(wrapper, workdir, gpu="sm_90", contract=None, operands=None, spec=None, 
     kernel = KernelUnderTest("k", wrapper, contract, operands=operands or {}, spec=spec)
     plan = {"sizes": {}, "layouts": {}, "every": False, **options}
     target, events = run_task(compile_launches, workdir, gpu, plan, kernel)
-    assert target.failures == ()
+    assert target.failures == []
     return target.lowerings, events
 
 
@@ -67,8 +67,7 @@ def test_all_of_it_survives_json_and_is_the_same_again(tmp_path, monkeypatch):
     assert first.seconds > 0
     assert replace(first, seconds=0) == replace(again, seconds=0)
     assert document("k", [first], [])["schema"] == SCHEMA
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"sm_90.output", "answers.jsonl"}
+    assert [path.name for path in tmp_path.iterdir()] == ["sm_90.output"]
 
 
 @pytest.mark.lane("full")

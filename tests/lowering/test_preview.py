@@ -10,7 +10,8 @@ from tests.lowering.lower import run_task
 from gemmproof.cli import main
 from gemmproof.compiled.compile import lower_launch
 from gemmproof.compiled.record import FMA
-from gemmproof.lowering.run import Dot, LoweredTarget, list_changes
+from gemmproof.compiled.run import WorkerResults
+from gemmproof.lowering.run import Dot, list_changes
 from gemmproof.lowering.task import compile_dots, plan_dot
 from gemmproof.lowering.text import lines, tabulate_dots
 
@@ -21,7 +22,7 @@ def preview(gpu, workdir, *dots, remedies=True):
     """Return a worker's results for dots, and its events."""
     plan = {"remedies": remedies, "dots": list(map(fields, dots))}
     target, events = run_task(compile_dots, workdir, gpu, plan)
-    assert target.failures == ()
+    assert target.failures == []
     return target.lowerings, events
 
 
@@ -225,5 +226,5 @@ def test_rows_of_what_misses_and_what_is_refused(tmp_path):
     assert shown[1].split()[4:6] == ["fused", "multiply-adds"]
     assert shown[3].partition("4      ")[2] == ("not compiled: arange's range must be a power of 2")
     assert shown[4] == "gfx942 fp16 warps=4: with M=16: mfma m16n16k16 of f16"
-    block = lines("dot", [LoweredTarget("gfx942", lowerings[:1])], 0.1)
+    block = lines("dot", [WorkerResults("gfx942", {0: lowerings[0]})], 0.1)
     assert "with M=16: mfma m16n16k16 of f16" in [text.strip() for text, _ in block]

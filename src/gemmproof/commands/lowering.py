@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         return refuse(options, mistakes[0])  # an error of the target is the same for every GPU
     lowerings = [x for result in results for x in result.lowerings]
     failures = [line for result in results for line in (*result.failures, result.mistake) if line]
-    code = EXIT["pass" if all(result.is_whole for result in results) else "incomplete"]
+    code = EXIT["incomplete" if failures or any(x.error for x in lowerings) else "pass"]
     seconds = time.monotonic() - started
     if options.sweep:
         whole = sweep_document(request.name, results, failures)

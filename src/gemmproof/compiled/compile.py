@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import triton
 from triton import knobs
@@ -415,6 +416,7 @@ def _find_last_error(workdir: Path, gpu: str) -> str:
 
 
 # -- processes -----------------------------------------------------------------------------------
+FORK = multiprocessing.get_context("fork")
 TICK = 0.01  # seconds between two polls of a child
 BEAT = 0.5  # and between two heartbeats
 
@@ -476,103 +478,65 @@ class Compiler:
         self, launches: Sequence[PlannedLaunch], results: list[LoweredLaunch | Failure]
     ) -> str:
         """Add the results of a child; return how it ended."""
-        answers = self.workdir / "answers.jsonl"
-        answers.write_text("")
-        child = os.fork()
-        if child == 0:
-            try:
-                with suppress(OSError):
-                    os.setpgid(0, 0)
-                die_with_parent()
-                for planned in launches:
-                    answer = self._answer(planned)
-                    with answers.open("a") as file:
-                        file.write(f"{answer}\n")
-            finally:
-                os._exit(0)
+        receiver, sender = FORK.Pipe(duplex=False)
+        child = FORK.Process(target=self._compile_all, args=(launches, sender))
+        child.start()
+        sender.close()
+        pid = child.pid or 0
         with suppress(OSError):  # whichever process is first
-            os.setpgid(child, child)
+            os.setpgid(pid, pid)
+        clock, last_beat, spent = Clock(lambda: group_of(pid)), time.monotonic(), 0.0
+        end = len(results) + len(launches)
         try:
-            return self._follow(child, answers, launches, results)
-        finally:
-            _kill(child)  # with its children, such as an assembler
-
-    def _follow(
-        self,
-        child: int,
-        answers: Path,
-        launches: Sequence[PlannedLaunch],
-        results: list[LoweredLaunch | Failure],
-    ) -> str:
-        """Wait for a child and add its results; return how it ended."""
-        clock, last_beat, spent = Clock(lambda: group_of(child)), time.monotonic(), 0.0
-        last = len(results) + len(launches)
-        self.begin(len(results))
-        with answers.open() as lines:
+            self.begin(len(results))
             while True:
-                pid, status = os.waitpid(child, os.WNOHANG)
-                for line in _read_lines(lines):
-                    spent = 0.0
-                    planned = launches[len(launches) - (last - len(results))]
-                    self._add(results, _read_answer(planned, json.loads(line)))
-                    if len(results) < last and not pid:
-                        self.begin(len(results))
-                if pid:
-                    return _describe_end(status)
+                is_alive = child.is_alive()  # asked first: what it sent before its end is received
+                with suppress(EOFError):
+                    if receiver.poll(TICK):
+                        self._add(results, receiver.recv())
+                        spent, is_alive = 0.0, True
+                        if len(results) < end:
+                            self.begin(len(results))
+                if not is_alive:
+                    return _describe_end(child.exitcode)
                 spent += clock.advance()
-                used = memory_of_group(child)
-                if spent > self.seconds or used > self.memory:
-                    _kill(child)
-                    os.waitpid(child, 0)
-                    if spent > self.seconds:
-                        return f"no end after {self.seconds:g} s, with a larger --time-limit more"
+                used = memory_of_group(pid)
+                if spent > self.seconds:
+                    return f"no end after {self.seconds:g} s, with a larger --time-limit more"
+                if used > self.memory:
                     allowed = f"{self.memory / 2**30:.3g} allowed"
                     return f"{used / 2**30:.1f} GiB of memory in use ({allowed})"
                 if time.monotonic() - last_beat > BEAT:
                     last_beat = time.monotonic()
                     self.beat()
-                time.sleep(TICK)
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)  # with its children, such as an assembler
+            child.join()
 
-    def _answer(self, planned: PlannedLaunch) -> str:
-        """Compile a launch in the child; return the answer as JSON."""
-        try:
-            lowered = self.lower(planned.record, planned.captured, self.workdir)
-            return json.dumps({"lowered": lowered.to_dict()})
-        except MemoryError:
-            return json.dumps({"failure": "no memory left on this machine", "internal": False})
-        except BaseException as error:
-            traceback.print_exc()
-            reason = f"{format_error(error)} of gemmproof itself (please report it)"
-            return json.dumps({"failure": reason, "internal": True})
+    def _compile_all(self, launches: Sequence[PlannedLaunch], sender: Connection) -> None:
+        """Compile launches in the child."""
+        with suppress(OSError):
+            os.setpgid(0, 0)
+        die_with_parent()
+        for planned in launches:
+            result: LoweredLaunch | Failure
+            try:
+                result = self.lower(planned.record, planned.captured, self.workdir)
+            except MemoryError:
+                result = Failure(planned.label, "no memory left on this machine")
+            except BaseException as error:
+                traceback.print_exc()
+                reason = f"{format_error(error)} of gemmproof itself (please report it)"
+                result = Failure(planned.label, reason, internal=True)
+            sender.send(result)
 
 
-def _read_answer(planned: PlannedLaunch, answer: dict[str, Any]) -> LoweredLaunch | Failure:
-    if "lowered" in answer:
-        return LoweredLaunch.from_dict(answer["lowered"])
-    return Failure(planned.label, answer["failure"], answer["internal"])
-
-
-def _describe_end(status: int) -> str:
-    if not os.WIFSIGNALED(status):
+def _describe_end(code: int | None) -> str:
+    if code is None or code >= 0:
         return "a process that ended"
-    names, number = {s.value: s.name for s in signal.Signals}, os.WTERMSIG(status)
-    return f"a process that died of {names.get(number, f'signal {number}')}"
-
-
-def _read_lines(lines: TextIO) -> Iterator[str]:
-    """Yield the complete lines that a child has written since the last call."""
-    while True:
-        at = lines.tell()
-        line = lines.readline()
-        if not line.endswith("\n"):
-            lines.seek(at)
-            return
-        yield line
-
-
-def _kill(group: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+    names = {s.value: s.name for s in signal.Signals}
+    return f"a process that died of {names.get(-code, f'signal {-code}')}"
 
 
 def compile_for(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from gemmproof.compiled.record import (
     CompiledDot,
     Failure,
     LoweredLaunch,
+    Resources,
     SharedBuffer,
     list_excess,
 )
@@ -142,59 +143,37 @@ def _tile(tile: tuple[int, ...]) -> str:
     return "x".join(map(str, tile))
 
 
-# -- assessment of a launch ----------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class LaunchAssessment:
-    """The assessment of one compiled launch: the guarantees it bears on, and the findings.
-
-    `unknown` has the reason why a guarantee is undecided, by its name. `has_dot`: whether anything
-    in it multiplies matrices; None if unknown.
-    """
-
-    judged: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    unknown: Mapping[str, str] = field(default_factory=dict)
-    has_dot: bool | None = None
-
-
+# -- violations of a launch ----------------------------------------------------------------------
 class _Unknown(Exception):
-    """The reason why a program does not decide a guarantee."""
+    """The reason why a guarantee is undecided for a launch."""
 
 
-def assess(promised: Iterable[str], spills: int, launch: LoweredLaunch) -> LaunchAssessment:
-    """Assess a compiled launch against the guarantees of a contract that allows some `spills`."""
+def list_violations(name: str, launch: LoweredLaunch, spills: int) -> list[Finding]:
+    """List the violations of a guarantee, of which a thread may have these bytes of `spills`.
+
+    Raises _Unknown if the compiled code does not decide it.
+    """
     if launch.error:
-        return _assess_refusal(promised, launch)
-    rules: dict[str, Callable[[], Iterator[Finding]]] = {
-        TENSOR_CORES: lambda: _list_coreless(launch),
-        SPILLS: lambda: _list_spills(launch, spills),
-        FITS: lambda: _list_large(launch),
-    }
-    by_name: dict[str, list[Finding]] = {}
-    unknown: dict[str, str] = {}
-    for name in promised:
-        try:
-            by_name[name] = list(rules[name]())
-        except _Unknown as reason:
-            unknown[name] = f"{label_launch(launch)}: {reason}"
-    findings = tuple(finding for group in by_name.values() for finding in group)
-    return LaunchAssessment(tuple(by_name), findings, unknown, bool(_list_requested(launch)))
+        return [_find_refusal(name, launch)]
+    if name == TENSOR_CORES:
+        return _list_coreless(launch)
+    if launch.resources is None:
+        raise _Unknown("it was not assembled")
+    if name == SPILLS:
+        return list(_list_spills(launch, launch.resources, spills))
+    return list(_list_large(launch, launch.resources))
 
 
-def _assess_refusal(promised: Iterable[str], launch: LoweredLaunch) -> LaunchAssessment:
-    """Assess a launch that failed to compile: a finding of `fits`, unless the tools failed."""
+def _find_refusal(name: str, launch: LoweredLaunch) -> Finding:
+    """Return the finding of `fits` that a launch does not compile, unless the tools failed."""
     message = launch.error.removeprefix(f"compiling {launch.kernel} for {launch.target}: ")
-    unknown = dict.fromkeys(promised, f"{label_launch(launch)}: not compiled: {message}")
-    if FITS not in unknown or launch.tools_failed:
-        return LaunchAssessment(unknown=unknown)
-    del unknown[FITS]
+    if name != FITS or launch.tools_failed:
+        raise _Unknown(f"not compiled: {message}")
     # an assembler's lines are not those of the source
     in_source = Path(launch.where.rpartition(":")[0]).is_file()
     where = launch.where if in_source else launch.launched_at
     got = f'"{message}" from the compiler for {launch.target}'
-    expected = f"{launch.kernel} to compile for it"
-    finding = _find(launch, FITS, "refused", where, got, expected)
-    return LaunchAssessment((FITS,), (finding,), unknown)
+    return _find(launch, FITS, "refused", where, got, f"{launch.kernel} to compile for it")
 
 
 def _find(
@@ -229,25 +208,23 @@ def _list_requested(launch: LoweredLaunch) -> list[CompiledDot]:
     return [dot for dot in launch.dots if dot.has_cores or not dot.implicit]
 
 
-def _list_coreless(launch: LoweredLaunch) -> Iterator[Finding]:
-    """Yield the dots without tensor cores. Raises _Unknown if one is not recognised."""
-    unclear, has_finding = None, False
+def _list_coreless(launch: LoweredLaunch) -> list[Finding]:
+    """List the dots without tensor cores. Raises _Unknown if it is not known of one."""
+    findings, unclear = list[Finding](), list[_Unknown]()
     dots = _list_requested(launch)
     for dot in dots:
         try:
-            for finding in _assess_dot(launch, dot):
-                has_finding = True
-                yield finding
+            findings += _assess_dot(launch, dot)
         except _Unknown as reason:
-            unclear = unclear or reason
+            unclear.append(reason)
     for x in launch.optimised_dots:
         if _is_hidden(x, dots):
-            has_finding = True
             a, b, _ = x.asked
             got = f"a dot {_tile(x.tile)} of {a} x {b} without one, on a line with others"
-            yield _find_no_core(launch, x.where, got, "")
-    if unclear and not has_finding:
-        raise unclear
+            findings.append(_find_no_core(launch, x.where, got, ""))
+    if unclear and not findings:
+        raise unclear[0]
+    return findings
 
 
 def _assess_dot(launch: LoweredLaunch, dot: CompiledDot) -> Iterator[Finding]:
@@ -267,9 +244,11 @@ def _assess_dot(launch: LoweredLaunch, dot: CompiledDot) -> Iterator[Finding]:
     yield _find_no_core(launch, dot.where, got, explain_no_core(dot, launch.target))
 
 
-def _find_no_core(launch: LoweredLaunch, where: str, got: str, reason: str) -> Finding:
+def _find_no_core(
+    launch: LoweredLaunch, where: str, got: str, reason: str, fault: str = "no_tensor_core"
+) -> Finding:
     got, expected = f"{got} on {launch.target}", "tensor cores"
-    return _find(launch, TENSOR_CORES, "no_tensor_core", where, got, expected, reason)
+    return _find(launch, TENSOR_CORES, fault, where, got, expected, reason)
 
 
 def _is_hidden(optimised: CompiledDot, dots: Iterable[CompiledDot]) -> bool:
@@ -279,11 +258,10 @@ def _is_hidden(optimised: CompiledDot, dots: Iterable[CompiledDot]) -> bool:
     return bool(on_line) and have_cores and optimised.layouts[2].startswith("blocked")
 
 
-def _list_spills(launch: LoweredLaunch, most: int) -> Iterator[Finding]:
+def _list_spills(launch: LoweredLaunch, resources: Resources, most: int) -> Iterator[Finding]:
     """Yield a finding if more bytes per thread are spilled than guaranteed."""
-    resources = launch.resources
-    spills = None if resources is None else resources.spills
-    if resources is None or spills is None:
+    spills = resources.spills
+    if spills is None:
         raise _Unknown("the binary does not tell what is spilled")
     if resources.spilled_registers == 0:  # on AMD a thread's stack holds other things, too
         spills = 0
@@ -298,11 +276,9 @@ def _list_spills(launch: LoweredLaunch, most: int) -> Iterator[Finding]:
     yield _find(launch, SPILLS, "spilled", launch.defined_at, got, expected, reason)
 
 
-def _list_large(launch: LoweredLaunch) -> Iterator[Finding]:
+def _list_large(launch: LoweredLaunch, resources: Resources) -> Iterator[Finding]:
     """Yield a finding for each need of a block beyond the GPU's limit."""
-    if launch.resources is None:
-        raise _Unknown("the binary does not tell what a block needs")
-    for need, has, unit in list_excess(launch.resources, GPUS[launch.target]):
+    for need, has, unit in list_excess(resources, GPUS[launch.target]):
         where, reason = launch.defined_at, ""
         if "shared" in unit:
             reason = explain_shared(launch.shared_buffers, need, launch.stages)
@@ -314,68 +290,75 @@ def _list_large(launch: LoweredLaunch) -> Iterator[Finding]:
 
 
 # -- conclusion ----------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of a plan: the assessments of launches by their numbers, or how they `failed`.
+Results = Mapping[int, LoweredLaunch | Failure]
 
-    `mistake` is the reason, in a line, why nothing could be planned or not all of it be compiled.
+
+@dataclass(slots=True)
+class GuaranteeOutcome:
+    """The violations of a guarantee with the numbers of their launches, and how many were `judged`.
+
+    `undecided` has the reasons why it is not decided for all of them.
     """
 
-    plan: LaunchPlan
-    weighed: Mapping[int, LaunchAssessment]
-    failed: Mapping[int, Failure]
-    mistake: str = ""
+    violations: list[tuple[int, Finding]] = field(default_factory=list)
+    judged: int = 0
+    undecided: list[str] = field(default_factory=list)
 
-    def list_open(self, name: str) -> Iterator[str]:
-        """Yield the reason why a guarantee is undecided, for each launch that leaves it so."""
-        yield from filter(None, [self.mistake])
-        yield from self.plan.lacks
-        if not self.plan.launches and not self.mistake and not self.plan.lacks:
-            yield "got no launch of a Triton kernel, expected one"
-        for number, planned in enumerate(self.plan.launches):
-            if number in self.failed:
-                yield str(self.failed[number])
-            elif number not in self.weighed:
-                if not self.mistake:
-                    yield f"{label_launch(planned)}: not compiled"
-            elif name in self.weighed[number].unknown:
-                yield self.weighed[number].unknown[name]
 
-    def list_findings(self, name: str) -> Iterator[tuple[int, Finding]]:
-        """Yield the violations of a guarantee, each with the number of its launch."""
-        for number, assessment in sorted(self.weighed.items()):
-            yield from ((number, f) for f in assessment.findings if f.property == name)
-        if name == TENSOR_CORES:
-            yield from self._list_dotless()
+def judge(name: str, plan: LaunchPlan, results: Results, mistake: str) -> GuaranteeOutcome:
+    """Judge a guarantee by the results of the planned launches."""
+    outcome = GuaranteeOutcome(undecided=[*filter(None, [mistake]), *plan.lacks])
+    if not plan.launches and not outcome.undecided:
+        outcome.undecided.append("got no launch of a Triton kernel, expected one")
+    for number, planned in enumerate(plan.launches):
+        result = results.get(number)
+        if isinstance(result, LoweredLaunch):
+            try:
+                found = list_violations(name, result, plan.spills)
+            except _Unknown as reason:
+                outcome.undecided.append(f"{label_launch(planned)}: {reason}")
+            else:
+                outcome.judged += 1
+                outcome.violations += ((number, finding) for finding in found)
+        elif result is not None:
+            outcome.undecided.append(str(result))
+        elif not mistake:
+            outcome.undecided.append(f"{label_launch(planned)}: not compiled")
+    if name == TENSOR_CORES:
+        outcome.violations += _list_dotless(plan, results)
+    return outcome
 
-    def _list_dotless(self) -> Iterator[tuple[int, Finding]]:
-        """Yield calls without a launch that multiplies matrices, per configuration of a tuner."""
-        seen: set[frozenset[int]] = set()
-        for call in self.plan.calls:
-            for number in call:
-                launches = frozenset(x for x in call if self._is_launched_with(x, number))
-                have_dots = [
-                    self.weighed[x].has_dot if x in self.weighed else None for x in launches
-                ]
-                if launches not in seen and all(x is False for x in have_dots):
-                    seen.add(launches)
-                    yield min(launches), self._find_dotless(min(launches))
 
-    def _is_launched_with(self, other: int, number: int) -> bool:
-        planned, other_planned = self.plan.launches[number], self.plan.launches[other]
-        return planned.kernel != other_planned.kernel or planned.choice == other_planned.choice
+def _list_dotless(plan: LaunchPlan, results: Results) -> Iterator[tuple[int, Finding]]:
+    """Yield calls without a launch that multiplies matrices, per configuration of a tuner."""
+    seen: set[frozenset[int]] = set()
+    for call in plan.calls:
+        for number in call:
+            launches = frozenset(x for x in call if _are_together(plan, x, number))
+            if launches not in seen and all(_has_no_dot(results.get(x)) for x in launches):
+                seen.add(launches)
+                first = min(launches)
+                planned = plan.launches[first]
+                got, where = f"{planned.kernel} without any dot", planned.launched_at
+                yield first, _find_no_core(planned, where, got, "", "no_dot")
 
-    def _find_dotless(self, number: int) -> Finding:
-        planned = self.plan.launches[number]
-        got = f"{planned.kernel} without any dot on {planned.target}"
-        return _find(planned, TENSOR_CORES, "no_dot", planned.launched_at, got, "tensor cores")
+
+def _are_together(plan: LaunchPlan, number: int, other: int) -> bool:
+    """Return whether one call makes both launches: a tuner's choice is another call."""
+    a, b = plan.launches[number], plan.launches[other]
+    return a.kernel != b.kernel or a.choice == b.choice
+
+
+def _has_no_dot(result: LoweredLaunch | Failure | None) -> bool:
+    """Return whether it is known that nothing in a launch multiplies matrices."""
+    return isinstance(result, LoweredLaunch) and not result.error and not _list_requested(result)
 
 
 def conclude(
     report: Report,
     plan: LaunchPlan,
-    results: Mapping[int, LoweredLaunch | Failure],
-    promised: Sequence[str],
+    results: Results,
+    promised: Iterable[str],
     expected: Mapping[str, str],
     is_whole: bool,
     mistake: str = "",
@@ -383,36 +366,33 @@ def conclude(
     """Add the outcome of the guarantees to a report, from the results of launches by number.
 
     `expected` has reasons for those expected to fail; that one of them holds after all is reported
-    only if the check `is_whole`. `mistake` is the reason why not all was compiled.
+    only if the check `is_whole`. `mistake` is the reason why nothing could be compiled.
     """
-    weighed = {
-        number: assess(promised, plan.spills, result)
-        for number, result in results.items()
-        if isinstance(result, LoweredLaunch)
-    }
-    failed = {number: x for number, x in results.items() if isinstance(x, Failure)}
-    outcome = Outcome(plan, weighed, failed, mistake)
-    findings, lines, undecided = list[Finding](), dict[str, None](), list[str]()
+    outcomes = {name: judge(name, plan, results, mistake) for name in promised}
+    findings: list[Finding] = []
     properties = list(report.properties)
-    for name in promised:
-        own_findings = _gather(list(outcome.list_findings(name)), outcome.plan)
-        reasons = list(outcome.list_open(name))
-        findings += own_findings
-        lines |= dict.fromkeys(reasons)
-        undecided += [name] if reasons else []
-        properties.append(_summarise(name, outcome, own_findings, bool(reasons), expected))
+    for name, outcome in outcomes.items():
+        own = _gather(outcome.violations, plan)
+        findings += own
+        # it holds only if every launch was judged
+        status = "not run" if outcome.undecided or not outcome.judged else "pass"
+        if own:
+            status = "expected" if name in expected else "fail"
+        result = PropertyResult(name, CLAIMS[name], status, outcome.judged, None, COMPILER)
+        properties.append(replace(result, reason=expected.get(name)))
     expected_findings = find_reasons(findings, expected)
     unexpected = [f for f in findings if f not in expected_findings]
-    verdict = report.verdict
+    reasons = dict.fromkeys(line for x in outcomes.values() for line in x.undecided)
+    verdict, notes = report.verdict, [report.note] if report.note else []
     if unexpected:
         verdict = "fail"
-    elif verdict == "pass" and lines:
+    elif verdict == "pass" and reasons:
         verdict = "incomplete"
-    notes = [report.note] if report.note else []
-    if lines:
-        first, *more = lines
+    if reasons:
+        first, *more = reasons
         others = f" and {len(more)} more" if more else ""
-        notes.append(f"not judged wholly: {', '.join(undecided)}: {first}{others}")
+        names = ", ".join(name for name, x in outcomes.items() if x.undecided)
+        notes.append(f"not judged wholly: {names}: {first}{others}")
     report = replace(
         report,
         verdict=verdict,
@@ -421,23 +401,7 @@ def conclude(
         expected=(*report.expected, *expected_findings),
         note="; ".join(notes) or None,
     )
-    return _describe_passes(report, outcome, expected) if is_whole else report
-
-
-def _summarise(
-    name: str,
-    outcome: Outcome,
-    findings: list[Finding],
-    is_open: bool,
-    expected: Mapping[str, str],
-) -> PropertyResult:
-    """Summarise one guarantee: it holds only if every launch was assessed for it."""
-    reason = expected.get(name)
-    count = sum(name in assessment.judged for assessment in outcome.weighed.values())
-    status = "not run" if is_open or not count else "pass"
-    if findings:
-        status = "fail" if reason is None else "expected"
-    return PropertyResult(name, CLAIMS[name], status, count, None, COMPILER, reason=reason)
+    return _describe_passes(report, plan, expected) if is_whole else report
 
 
 def _gather(findings: list[tuple[int, Finding]], plan: LaunchPlan) -> list[Finding]:
@@ -456,9 +420,9 @@ def _gather(findings: list[tuple[int, Finding]], plan: LaunchPlan) -> list[Findi
     return merged
 
 
-def _describe_passes(report: Report, outcome: Outcome, expected: Mapping[str, str]) -> Report:
+def _describe_passes(report: Report, plan: LaunchPlan, expected: Mapping[str, str]) -> Report:
     """Add a finding for each guarantee that held and was expected not to."""
-    if report.verdict != "pass" or not outcome.plan.launches:
+    if report.verdict != "pass" or not plan.launches:
         return report
     findings, properties = [], []
     for result in report.properties:
@@ -466,7 +430,7 @@ def _describe_passes(report: Report, outcome: Outcome, expected: Mapping[str, st
         if result.backend == COMPILER and result.status == "pass" and reason is not None:
             got = f"{format_count(result.examples, 'launch')} that held"
             message = f"all launches: got {got}, expected it to fail: {reason}"
-            case = Case.from_json(outcome.plan.launches[0].case)
+            case = Case.from_json(plan.launches[0].case)
             more = {"got": got, "expected": "it to fail", "backend": COMPILER}
             findings.append(Finding(result.name, UNEXPECTED, message, case, **more))  # type: ignore[arg-type]
             result = replace(result, status="fail")

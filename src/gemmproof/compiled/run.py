@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gemmproof.compiled.record import Failure, LoweredLaunch, read_result
@@ -14,16 +15,28 @@ from gemmproof.worker.supervisor import Limits, watch
 class WorkerResults:
     """The results of launches by their number, and the worker's plan of them, if it made one.
 
-    `mistake` is the reason, in a line, why nothing could be compiled; `halted`: it was interrupted.
-    `output` is the last output of a process in which gemmproof itself failed.
+    `gpu` is the one that the request names. `mistake` is the reason, in a line, why nothing could
+    be compiled; `halted`: it was interrupted. `output` is the last output of a process in which
+    gemmproof itself failed.
     """
 
-    results: dict[int, LoweredLaunch | Failure]
-    plan: dict[str, Any]
-    mistake: str
-    halted: bool
-    output: str
-    seconds: float
+    gpu: str
+    results: Mapping[int, LoweredLaunch | Failure]
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    mistake: str = ""
+    halted: bool = False
+    output: str = ""
+    seconds: float = 0.0
+
+    @property
+    def lowerings(self) -> list[LoweredLaunch]:
+        """The launches that were compiled or refused."""
+        return [x for x in self.results.values() if isinstance(x, LoweredLaunch)]
+
+    @property
+    def failures(self) -> list[str]:
+        """A line on each launch that is not known to compile."""
+        return [str(x) for x in self.results.values() if isinstance(x, Failure)]
 
 
 def compile_in_worker(request: Request, limits: Limits, listener: Listener) -> WorkerResults:
@@ -42,12 +55,13 @@ def compile_in_worker(request: Request, limits: Limits, listener: Listener) -> W
     if not mistake and "compiled" not in worker.events:
         case = worker.events["case"]
         results[case["index"]] = Failure(case["case"], worker.how)
-    failed = any(isinstance(x, Failure) and x.internal for x in results.values())
+    is_ours = any(isinstance(x, Failure) and x.internal for x in results.values())
     return WorkerResults(
+        request.gpu or "",
         dict(sorted(results.items())),
         worker.events.get("planned", {}).get("plan", {}),
         mistake,
         worker.end == "halted",
-        worker.output if failed or "internal" in worker.events else "",
+        worker.output if is_ours or "internal" in worker.events else "",
         worker.seconds,
     )

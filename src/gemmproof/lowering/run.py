@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from gemmproof.compiled.record import Failure, LoweredLaunch
 from gemmproof.compiled.run import WorkerResults, compile_in_worker
 from gemmproof.reference.formats import FNUZ, FORMATS, FP8, OPERANDS
 from gemmproof.reference.gpus import DEFAULT, GPUS
@@ -200,57 +199,17 @@ def format_known(known: str) -> str:
     return {"": "neither", "16": "divisible by 16", "1": "equal to 1"}[known]
 
 
-@dataclass(frozen=True, slots=True)
-class LoweredTarget:
-    """The launches of a kernel on one target: the records, and a line on each failure.
-
-    `variants`, of a sweep, are the differences of each launch from its base, and `notes` lines on
-    what is not compared. `mistake` is the reason, in a line, why not everything could be captured
-    or compiled, and `output` the last output of a process in which gemmproof itself failed.
-    """
-
-    gpu: str
-    lowerings: tuple[LoweredLaunch, ...] = ()
-    failures: tuple[str, ...] = ()
-    mistake: str = ""
-    output: str = ""
-    variants: tuple[Variant, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def is_whole(self) -> bool:
-        """True if every launch was compiled."""
-        compiled = all(not lowering.error for lowering in self.lowerings)
-        return compiled and not self.failures and not self.mistake
-
-
 Follow = Callable[[str], AbstractContextManager[Listener]]
 
 
 def lower(
     request: Request, gpus: Sequence[str], limits: Limits, follow: Follow, jobs: int = 1
-) -> list[LoweredTarget]:
+) -> list[WorkerResults]:
     """Compile the launches of the request's kernel on each GPU, with a result per GPU in order."""
 
-    def lower_one(gpu: str) -> LoweredTarget:
+    def lower_one(gpu: str) -> WorkerResults:
         with follow(gpu) as listener:
-            compiled = compile_in_worker(replace(request, gpu=gpu), limits, listener)
-        return collect(gpu, compiled)
+            return compile_in_worker(replace(request, gpu=gpu), limits, listener)
 
     with open_pool(jobs) as pool:
         return list(pool.map(lower_one, gpus))
-
-
-def collect(gpu: str, compiled: WorkerResults) -> LoweredTarget:
-    """Return the result for a target from that of its worker."""
-    lowered = {n: x for n, x in compiled.results.items() if isinstance(x, LoweredLaunch)}
-    variants = compiled.plan.get("variants", ())
-    return LoweredTarget(
-        gpu,
-        tuple(lowered.values()),
-        tuple(str(x) for x in compiled.results.values() if isinstance(x, Failure)),
-        compiled.mistake,
-        compiled.output,
-        tuple(Variant.from_dict(variants[n]) for n in lowered) if variants else (),
-        tuple(compiled.plan.get("notes", ())),
-    )

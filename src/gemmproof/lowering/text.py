@@ -13,12 +13,14 @@ from gemmproof.compiled.record import (
     UNKNOWN,
     CompiledDot,
     DotInstruction,
+    Failure,
     GlobalAccess,
     LoweredLaunch,
     Resources,
     list_excess,
 )
-from gemmproof.lowering.run import LoweredTarget, Variant, format_known
+from gemmproof.compiled.run import WorkerResults
+from gemmproof.lowering.run import Variant, format_known
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.text import STYLES, Line, clean, format_table
@@ -157,7 +159,7 @@ _COPIES = {"async copy": "cp.async", "lds load": "loads into shared memory"}
 
 def lines(
     name: str,
-    targets: Sequence[LoweredTarget],
+    targets: Sequence[WorkerResults],
     seconds: float,
     tabulate: Tabulate = tabulate,
     most: int = MOST_BLOCKS,
@@ -181,7 +183,7 @@ def lines(
     return [*out, (clean(f"{name}: {summary} ({seconds:.1f} s)"), style)]
 
 
-def _describe_failures(target: LoweredTarget) -> Iterator[Line]:
+def _describe_failures(target: WorkerResults) -> Iterator[Line]:
     yield from ((clean(line), STYLES["fail"]) for line in target.failures)
     if target.mistake:
         yield (clean(f"{target.gpu}: {target.mistake}"), STYLES["fail"])
@@ -488,12 +490,16 @@ class SweptLaunch:
     variants: list[SweptVariant]
 
 
-def collect_sweep(targets: Sequence[LoweredTarget]) -> list[SweptLaunch]:
+def collect_sweep(targets: Sequence[WorkerResults]) -> list[SweptLaunch]:
     """Collect each base launch, with its variants and their differences from it."""
     collected: list[SweptLaunch] = []
     for target in targets:
         bases: dict[tuple[str, int], SweptLaunch] = {}
-        for launch, variant in zip(target.lowerings, target.variants, strict=True):
+        variants = [Variant.from_dict(x) for x in target.plan.get("variants", ())]
+        for number, launch in target.results.items():
+            if isinstance(launch, Failure):
+                continue
+            variant = variants[number]
             key = (launch.dtype, variant.base)
             if not variant.change:
                 bases[key] = SweptLaunch(launch, [])
@@ -508,18 +514,18 @@ def collect_sweep(targets: Sequence[LoweredTarget]) -> list[SweptLaunch]:
 
 
 def sweep_document(
-    name: str, targets: Sequence[LoweredTarget], failures: list[str]
+    name: str, targets: Sequence[WorkerResults], failures: list[str]
 ) -> dict[str, Any]:
     """Return the document that `--json` writes for a sweep."""
     sweep = [
         {"launch": base.launch.to_dict(), "variants": [x.to_dict() for x in base.variants]}
         for base in collect_sweep(targets)
     ]
-    notes = {target.gpu: list(target.notes) for target in targets}
+    notes = {target.gpu: target.plan.get("notes", []) for target in targets}
     return {"schema": SCHEMA, "name": name, "sweep": sweep, "notes": notes, "failures": failures}
 
 
-def sweep_lines(name: str, targets: Sequence[LoweredTarget], seconds: float) -> list[Line]:
+def sweep_lines(name: str, targets: Sequence[WorkerResults], seconds: float) -> list[Line]:
     """Return the lines that `lowering --sweep` prints."""
     out: list[Line] = []
     bases: list[SweptLaunch] = []
@@ -528,7 +534,10 @@ def sweep_lines(name: str, targets: Sequence[LoweredTarget], seconds: float) -> 
         bases += own
         for base in own:
             out += [*_describe_sweep(base), ("", "")]
-        out += [(clean(f"{target.gpu}: {line}"), "dim") for line in _join_notes(target.notes)]
+        out += [
+            (clean(f"{target.gpu}: {line}"), "dim")
+            for line in _join_notes(target.plan.get("notes", ()))
+        ]
         out += _describe_failures(target)
     variants = [x for base in bases for x in base.variants]
     losing = sum(bool(x.difference.losses) for x in variants)

@@ -8,7 +8,7 @@ from tests.lowering.claims import claimed_kernels as kernels
 from tests.support.lanes import first_of_each
 
 from gemmproof.compiled.compile import Compiler, lower_launch
-from gemmproof.compiled.guarantees import assess
+from gemmproof.compiled.guarantees import list_violations
 from gemmproof.engine.check import check
 from gemmproof.engine.guarantee_check import list_cases, plan_launches
 from gemmproof.properties.cases.case import Case
@@ -108,7 +108,7 @@ def weigh_tile(gpu, dtype, tile, workdir):
 
     _, (planned,) = plan_launches(KernelUnderTest("tiled", tiled, contract), None, None, 1)
     lowered = lower_launch(planned.record, planned.captured, workdir)
-    return assess([TENSOR_CORES], 0, lowered).findings
+    return list_violations(TENSOR_CORES, lowered, 0)
 
 
 AMD = [
@@ -126,7 +126,7 @@ def test_smallest_tiles_of_amd_are_those_that_a_reason_names(gpu, dtype, tmp_pat
     tiles = [tuple(map(int, word.split("x"))) for word in sizes.split()]
     assert len(tiles) == (2 if dtype == "fp8e4m3" else 4)
     for m, n, k in tiles:
-        assert weigh_tile(gpu, dtype, (m, n, k), tmp_path) == ()
+        assert weigh_tile(gpu, dtype, (m, n, k), tmp_path) == []
         (shallow,) = weigh_tile(gpu, dtype, (m, n, k // 2), tmp_path)
         assert sizes in shallow.message
 
