@@ -72,7 +72,7 @@ class Property:
     judged on. `by_result`: each of several results is judged separately. `sampled`: single programs
     show it, so that it is judged where only some of them ran. `promised(kernel, launched)`: whether
     a kernel is required to have it there. Without a `judge` it is not judged on cases, but on the
-    compiled launches (gemmproof/lowering/guarantees.py).
+    compiled launches (gemmproof/compiled/guarantees.py).
     """
 
     name: str

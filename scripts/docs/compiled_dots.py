@@ -15,7 +15,8 @@ from typing import Any
 import triton
 
 from gemmproof.compiled.record import LoweredLaunch
-from gemmproof.lowering.run import DOTS, Dot, lower
+from gemmproof.lowering.record import Dot
+from gemmproof.lowering.run import DOTS, lower
 from gemmproof.reference.formats import FNUZ, OPERANDS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.worker.protocol import Listener, Request

@@ -21,7 +21,7 @@ from scripts.docs.compiled_dots import (
 from scripts.docs.markdown import fill, make_table, update
 
 from gemmproof.compiled.record import FMA
-from gemmproof.lowering.run import Dot
+from gemmproof.lowering.record import Dot
 from gemmproof.reference.formats import FNUZ, FORMATS
 from gemmproof.reference.gpus import GPUS
 

@@ -31,7 +31,7 @@ from gemmproof.compiled.compile import (
 )
 from gemmproof.compiled.facts import read_facts
 from gemmproof.fake_device import DeviceRequest
-from gemmproof.lowering.run import Dot
+from gemmproof.lowering.record import Dot
 from gemmproof.lowering.task import capture_explained, launch_dot, make_case
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of

@@ -134,7 +134,7 @@ def test_amd_assembly():
     assert [x[1:] for x in program.accesses] == [
         ("load", 16), ("lds load", 16), ("load", 2), ("store", 12), ("atomic", 0),
     ]  # fmt: skip
-    assert {place for place, _ in program.products} == {("/project/k.py", 7, 13)}
+    assert {location for location, _ in program.products} == {("/project/k.py", 7, 13)}
     assert program.counts["vgpr_count"] == 126
     assert program.counts["agpr_count"] == 4
     assert program.counts["vgpr_spill_count"] == 3

@@ -83,7 +83,7 @@ def test_targets_are_told_in_their_order_and_written(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("wrapper", "does", "limits", "message"),
     [
-        ("several", "sleep 1000", "--time-limit 2", "got no end after 2 s, expected a binary"),
+        ("several", "sleep 1000", "--time-limit 2", "got no end after 2 s, with a larger"),
         ("right", f"exec python3 -c '{FILLS}'", "--memory-limit 1", "of memory in use (1 allowed)"),
     ],
     ids=["hangs", "fills the memory"],

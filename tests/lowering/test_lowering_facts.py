@@ -120,9 +120,9 @@ def test_a_length_that_nothing_divides_costs_the_wide_loads(tmp_path):
     compiled, facts = compile_only(lowered_kernels.right, tmp_path, "sm_80", odd=True)
     kinds = {(x.kind, x.bytes) for x in facts.accesses}
     assert ("load", 2) in kinds
-    assert compiled.launch.specialised["stride_am"] == ""
-    assert compiled.launch.specialised["stride_ak"] == "1"
-    assert compiled.launch.specialised["stride_bk"] == compiled.launch.specialised["K"] == "16"
+    assert facts.specialised["stride_am"] == ""
+    assert facts.specialised["stride_ak"] == "1"
+    assert facts.specialised["stride_bk"] == facts.specialised["K"] == "16"
     check_binary(compiled, facts, tmp_path)
 
 

@@ -11,7 +11,7 @@ from gemmproof.cli import main
 from gemmproof.compiled.compile import lower_launch
 from gemmproof.compiled.record import FMA
 from gemmproof.compiled.run import WorkerResults
-from gemmproof.lowering.run import Dot, list_changes
+from gemmproof.lowering.record import Dot, list_changes
 from gemmproof.lowering.task import compile_dots, plan_dot
 from gemmproof.lowering.text import lines, tabulate_dots
 

@@ -60,17 +60,17 @@ def list_dots(text: str) -> tuple[CompiledDot, ...]:
             packed = "lhs = e2m1" in body and "lhs_k_pack = false" not in body
             tile = (*c[0], a[0][-1] * (2 if packed else 1))
         layouts = tuple(_resolve_layout(x[2], aliases) for x in (a, b, c))
-        place = _resolve_place(f"loc({loc.strip()}", aliases)
+        location = _resolve_place(f"loc({loc.strip()}", aliases)
         precision = _read_precision(body) if a[1] == "f32" else ""
         formats = (a[1], b[1], c[1])
         dots.append(
             CompiledDot(
-                format_place(place),
+                format_place(location),
                 formats,
                 tile,
                 precision,
                 layouts,  # type: ignore[arg-type]
-                column=place[2],
+                column=location[2],
             )
         )
     return tuple(dots)

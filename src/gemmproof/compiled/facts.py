@@ -79,7 +79,7 @@ def read_facts(planned: LoweredLaunch, asm: Mapping[str, Any], metadata: Any) ->
         # the binary's own number of threads is limited to what a block may have
         resources = _read_amd(planned, metadata, assembly, threads)
     dots = _join_dots(source, optimised, cores, fused, promoted)
-    counted = Counter((format_place(place), kind, width) for place, kind, width in accesses)
+    counted = Counter((format_place(location), kind, width) for location, kind, width in accesses)
     binary = asm.get("cubin") or asm.get("hsaco")
     return replace(
         planned,
@@ -113,11 +113,12 @@ def _join_dots(
     layouts = {(x.where, x.column): x.layouts for x in reversed(optimised)}  # of the first
     unmade = ("", "", "")
     joined = []
-    for place in dict.fromkeys((*firsts, *cores)):
-        if place in compiled_at.values():
+    for location in dict.fromkeys((*firsts, *cores)):
+        if location in compiled_at.values():
             continue
-        first = firsts.get(place, CompiledDot(place[0], unmade, (), "", unmade, column=place[1]))
-        compiled = compiled_at.get(place, place)
+        where, column = location
+        first = firsts.get(location, CompiledDot(where, unmade, (), "", unmade, column=column))
+        compiled = compiled_at.get(location, location)
         instructions = cores.get(compiled) or fused.get(compiled, ())
         count, longest = promoted.get(compiled, (0, None))
         joined.append(
@@ -127,7 +128,7 @@ def _join_dots(
                 instructions=instructions or (DotInstruction("", UNKNOWN, 0),),
                 promoted=count,
                 promoted_k=longest,
-                implicit=os.path.realpath(place[0]).startswith(_LIBRARY),
+                implicit=os.path.realpath(where).startswith(_LIBRARY),
             )
         )
     return tuple(joined)
@@ -142,16 +143,16 @@ def _find_moved(
     They belong to it if no other dot of that tile lost its place.
     """
     before, after = ({(x.where, x.column): x.tile for x in dots} for dots in (source, optimised))
-    lost = {place: tile for place, tile in before.items() if place not in after}
+    lost = {location: tile for location, tile in before.items() if location not in after}
     compiled_at = {}
-    for place, tile in lost.items():
+    for location, tile in lost.items():
         others = {
             (x.where, x.column)
             for x in optimised
             if (x.where, x.column) not in before and x.tile == tile
         }
         if len(others) == 1 and list(lost.values()).count(tile) == 1:
-            compiled_at[place] = others.pop()
+            compiled_at[location] = others.pop()
     return compiled_at
 
 
@@ -160,13 +161,13 @@ def _group(
 ) -> dict[LineColumn, tuple[DotInstruction, ...]]:
     """Group instructions by place, and count those of each kind."""
     groups: dict[Place, list[DotInstruction]] = defaultdict(list)
-    for place, instruction in instructions:
-        groups[place].append(instruction)
-    return {_show(place): count_instructions(group) for place, group in groups.items()}
+    for location, instruction in instructions:
+        groups[location].append(instruction)
+    return {_show(location): count_instructions(group) for location, group in groups.items()}
 
 
-def _show(place: Place) -> LineColumn:
-    return format_place(place), place[2]
+def _show(location: Place) -> LineColumn:
+    return format_place(location), location[2]
 
 
 def _read_cores(
@@ -177,7 +178,7 @@ def _read_cores(
     dots: dict[Place, list[CoreInstruction]] = defaultdict(list)
     for core in cores:
         dots[core.statement.location].append(core)
-    promoted = {_show(place): find_promotion(program, x, cores) for place, x in dots.items()}
+    promoted = {_show(location): find_promotion(program, x, cores) for location, x in dots.items()}
     return _group((x.statement.location, x.instruction) for x in cores), promoted
 
 
@@ -188,13 +189,13 @@ def _find_lost(
 
     They belong to it if they are as many as a thread needs for the tile.
     """
-    if len(source) != 1 or cores or (place := (source[0].where, source[0].column)) in fused:
+    if len(source) != 1 or cores or (location := (source[0].where, source[0].column)) in fused:
         return {}
     floats = {fmt.ptx for fmt in FORMATS.values() if fmt.kind == "float"}
     for instructions in fused.values():
         same = tuple(x for x in instructions if x.accumulator in floats)
         if sum(x.count for x in same) * threads == math.prod(source[0].tile):
-            return {place: same}
+            return {location: same}
     return {}
 
 

@@ -314,12 +314,12 @@ def judge(name: str, plan: LaunchPlan, results: Results, mistake: str) -> Guaran
         result = results.get(number)
         if isinstance(result, LoweredLaunch):
             try:
-                found = list_violations(name, result, plan.spills)
+                violations = list_violations(name, result, plan.spills)
             except _Unknown as reason:
                 outcome.undecided.append(f"{label_launch(planned)}: {reason}")
             else:
                 outcome.judged += 1
-                outcome.violations += ((number, finding) for finding in found)
+                outcome.violations += ((number, finding) for finding in violations)
         elif result is not None:
             outcome.undecided.append(str(result))
         elif not mistake:

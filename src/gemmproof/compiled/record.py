@@ -17,9 +17,9 @@ Place = tuple[str, int, int]  # file, line, column; ("", 0, 0) if unknown
 UNKNOWN_PLACE: Place = ("", 0, 0)
 
 
-def format_place(place: Place) -> str:
+def format_place(location: Place) -> str:
     """Format a line for a report, "" if the compiler keeps none."""
-    return f"{display_path(place[0])}:{place[1]}" if place[0] else ""
+    return f"{display_path(location[0])}:{location[1]}" if location[0] else ""
 
 
 @dataclass(frozen=True, slots=True)

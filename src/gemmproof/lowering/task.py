@@ -24,7 +24,7 @@ from gemmproof.compiled.compile import (
     report_result,
 )
 from gemmproof.compiled.record import FMA, UNKNOWN, Failure, LoweredLaunch
-from gemmproof.lowering.run import Dot, Variant, format_known, list_changes
+from gemmproof.lowering.record import Dot, Variant, format_known, list_changes
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW, view
 from gemmproof.properties.contract import ROLES
@@ -284,35 +284,35 @@ def compile_sweep(request: Request, find_kernel: FindKernel, emit: Listener) -> 
         emit({"event": "advanced"})
         return capture_explained(kernel, case, gpu, request.plan["every"])
 
-    found: list[tuple[Variant, PlannedLaunch]] = []
+    swept: list[tuple[Variant, PlannedLaunch]] = []
     for case in choose_cases(request, kernel):
         changes = list(list_case_changes(case, kernel, layouts))
         variants = find_variants(case, changes, capture, notes)
         _require_launch(kernel, variants)
         for variant, launch in variants:
             title = variant.change or "as it is"
-            found.append((variant, plan_launch(launch, case.dtype, title)))
+            swept.append((variant, plan_launch(launch, case.dtype, title)))
             notes += () if variant.change else list_unspecialised(launch)
-    found.sort(key=lambda x: bool(x[0].change))
-    bases = [x for x in found if not x[0].change]
-    _announce(emit, found, notes)
-    results = compile_for(request, emit, [x for _, x in bases], of=len(found))
+    swept.sort(key=lambda x: bool(x[0].change))
+    bases = [x for x in swept if not x[0].change]
+    _announce(emit, swept, notes)
+    results = compile_for(request, emit, [x for _, x in bases], of=len(swept))
     # a base that does not compile has nothing to lose
     whole = {
         (planned.record.dtype, variant.base)
         for (variant, planned), result in zip(bases, results, strict=True)
         if isinstance(result, LoweredLaunch) and not result.error
     }
-    rest = [x for x in found[len(bases) :] if (x[1].record.dtype, x[0].base) in whole]
+    rest = [x for x in swept[len(bases) :] if (x[1].record.dtype, x[0].base) in whole]
     count = len(bases) + len(rest)
     _announce(emit, [*bases, *rest], notes)
     compile_for(request, emit, [x for _, x in rest], len(bases), count)
 
 
 def _announce(
-    emit: Listener, found: Iterable[tuple[Variant, PlannedLaunch]], notes: list[str]
+    emit: Listener, swept: Iterable[tuple[Variant, PlannedLaunch]], notes: list[str]
 ) -> None:
-    variants = [variant.to_dict() for variant, _ in found]
+    variants = [variant.to_dict() for variant, _ in swept]
     emit({"event": "planned", "plan": {"variants": variants, "notes": notes}})
 
 
@@ -389,7 +389,7 @@ def find_variants(
     launches.
     """
     bases = join_launches(capture(case))
-    found = {(i, *base.key): (Variant(i), base) for i, base in enumerate(bases)}
+    swept = {(i, *base.key): (Variant(i), base) for i, base in enumerate(bases)}
     also: dict[tuple[int, str, str], list[str]] = {}
     for text, changed in changes:
         try:
@@ -406,19 +406,19 @@ def find_variants(
             arguments, constants = describe_difference(base, launch)
             variant = Variant(i, text, arguments=arguments, constants=constants)
             key = (i, *launch.key)
-            if key in found:
+            if key in swept:
                 also.setdefault(key, []).append(text)
             else:
-                found[key] = (variant, launch)
+                swept[key] = (variant, launch)
     for i, base in enumerate(bases):
         for name, before, after in list_alterations(base):
             launch = alter(base, name, after)
             text = f"{name} {format_known(after)}"
             altered = Variant(i, text, altered=True, arguments={name: (before, after)})
-            found.setdefault((i, *launch.key), (altered, launch))  # a real call's takes precedence
+            swept.setdefault((i, *launch.key), (altered, launch))  # a real call's takes precedence
     named = [
         (replace(variant, also=tuple(also.get(key, ()))) if variant.change else variant, launch)
-        for key, (variant, launch) in found.items()
+        for key, (variant, launch) in swept.items()
     ]
     return sorted(named, key=lambda x: (bool(x[0].change), x[0].base))
 

@@ -20,7 +20,7 @@ from gemmproof.compiled.record import (
     list_excess,
 )
 from gemmproof.compiled.run import WorkerResults
-from gemmproof.lowering.run import Variant, format_known
+from gemmproof.lowering.record import Variant, format_known
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.text import STYLES, Line, clean, format_table

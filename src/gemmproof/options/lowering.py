@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gemmproof.lowering.run import PRECISIONS, PREVIEWED, USUAL_WARPS, WARPS
+from gemmproof.lowering.record import PRECISIONS, PREVIEWED, USUAL_WARPS, WARPS
 from gemmproof.options.groups import add_calling, add_limits, add_progress, natural, positive
 from gemmproof.options.registered import add_registered
 from gemmproof.properties.cases.layouts import LAYOUTS

@@ -41,9 +41,9 @@ class Request:
     dies with end `end`, "drift", "explain" it in configuration `config`, "bench" the `plan`
     (commands/bench.py), "reproduce" the finding of `plan`, "locate" its wrapper, "try" the test of
     `plan`, "mutate" by the `plan` (mutate/run.py), or "compile" its launches by the function that
-    the `task` of the `plan` names (compiled/run.py). The kernel is the one that `conftest`
-    registers as `name`, or the function that `target` (fields of a Target) names, under `contract`
-    (fields of a Contract),
+    the `plan` names (compiled/run.py). The kernel is the one that `conftest` registers as `name`,
+    or the function that `target` (fields of a Target) names, under `contract` (fields of a
+    Contract),
     called by `calling` (fields of a Calling).
     `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
     `--device cuda`, `limits` for steps beyond the contract, `proof` for a solver's proofs
