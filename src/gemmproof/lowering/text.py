@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ def tabulate(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
     kinds = dict.fromkeys((x.kernel, x.dtype) for x in lowerings)
     for kernel, dtype in kinds:
         same = [x for x in lowerings if (x.kernel, x.dtype) == (kernel, dtype)]
-        yield (clean(f"{kernel} {dtype}"), "bold")
+        yield _line(f"{kernel} {dtype}", "bold")
         rows = (
             (
                 x.target,
@@ -63,7 +63,7 @@ def tabulate(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
             yield from _describe_unrecognised(f"{head}: ", launch)
             if launch.error:
                 prefix = f"{_short(launch.where)}: " if launch.where else ""
-                yield (clean(f"{head}: not compiled: {prefix}{launch.error}"), STYLES["fail"])
+                yield _line(f"{head}: not compiled: {prefix}{launch.error}", "fail")
         yield ("", "")
 
 
@@ -84,7 +84,7 @@ def tabulate_dots(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
     yield from _align(rows, "bold")
     for x in lowerings:
         title = f"{x.target} {x.dtype} warps={x.warps}"
-        yield from ((clean(f"{title}: {line}"), "") for line in x.remedies)
+        yield from (_line(f"{title}: {line}") for line in x.remedies)
         yield from _describe_unrecognised(f"{title}: ", x)
     yield ("", "")
 
@@ -97,16 +97,16 @@ def _align(rows: Sequence[tuple[str, ...]], head_style: str) -> Iterator[Line]:
     instructions, fits = heads.index("instructions"), heads.index("fits")
     for i, row in enumerate(rows):
         cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False))
-        style = head_style if i == 0 else "" if row in whole else STYLES["fail"]
+        style = head_style if i == 0 else "" if row in whole else "fail"
         is_lacking = FMA in row[instructions] or UNKNOWN in row[instructions]
         if i and row in whole and (is_lacking or row[fits] == "no"):
-            style = STYLES["incomplete"]
-        yield (clean("  ".join(cells).rstrip()), style)
+            style = "incomplete"
+        yield _line("  ".join(cells).rstrip(), style)
 
 
 def _describe_unrecognised(prefix: str, launch: LoweredLaunch) -> Iterator[Line]:
     for line in launch.unrecognised:
-        yield (clean(f"{prefix}{UNKNOWN}: {line}"), STYLES["incomplete"])
+        yield _line(f"{prefix}{UNKNOWN}: {line}", "incomplete")
 
 
 def describe_needs(launch: LoweredLaunch) -> tuple[str, ...]:
@@ -179,14 +179,14 @@ def lines(
     others = len(every) - compiled + sum(len(x.failures) + bool(x.mistake) for x in targets)
     summary = f"{format_count(compiled, 'launch')} compiled for {' '.join(x.gpu for x in targets)}"
     summary += f", {others} not" if others else ""
-    style = STYLES["incomplete" if others else "pass"]
-    return [*out, (clean(f"{name}: {summary} ({seconds:.1f} s)"), style)]
+    style = "incomplete" if others else "pass"
+    return [*out, _line(f"{name}: {summary} ({seconds:.1f} s)", style)]
 
 
 def _describe_failures(target: WorkerResults) -> Iterator[Line]:
-    yield from ((clean(line), STYLES["fail"]) for line in target.failures)
+    yield from (_line(line, "fail") for line in target.failures)
     if target.mistake:
-        yield (clean(f"{target.gpu}: {target.mistake}"), STYLES["fail"])
+        yield _line(f"{target.gpu}: {target.mistake}", "fail")
 
 
 def describe(lowering: LoweredLaunch) -> Iterator[Line]:
@@ -194,7 +194,7 @@ def describe(lowering: LoweredLaunch) -> Iterator[Line]:
     yield _head(lowering)
     if lowering.error:
         prefix = f"{_short(lowering.where)}: " if lowering.where else ""
-        yield (clean(f"  not compiled: {prefix}{lowering.error}"), STYLES["fail"])
+        yield _line(f"  not compiled: {prefix}{lowering.error}", "fail")
         return
     for dot in lowering.dots:
         yield from _describe_dot(dot)
@@ -223,16 +223,14 @@ def _describe_dot(dot: CompiledDot) -> Iterator[Line]:
     asked = f" of {dot.asked[0]} x {dot.asked[1]}" if dot.asked[0] else ""
     for i, instruction in enumerate(dot.instructions):
         head = f"dot {tile}{asked}: " if i == 0 else "  and "
-        style = "" if instruction.unit not in (FMA, UNKNOWN) else STYLES["incomplete"]
-        text, _ = _row(
-            _short(dot.where) if i == 0 else "", f"{head}{_format_instruction(instruction)}"
-        )
-        yield text, style
+        style = "" if instruction.unit not in (FMA, UNKNOWN) else "incomplete"
+        where = _short(dot.where) if i == 0 else ""
+        yield _row(where, f"{head}{_format_instruction(instruction)}", style)
     cores = {(x.a, x.b) for x in dot.instructions if x.unit not in (FMA, UNKNOWN)}
     if cores == {("tf32", "tf32")} and dot.asked[0] == "f32":
         yield _row("", f"fp32 operands are cut to tf32 (input_precision={dot.precision})")
         if dot.precision == "ieee":
-            yield (_row("", "which the source does not ask for")[0], STYLES["fail"])
+            yield _row("", "which the source does not ask for", "fail")
     if dot.promoted and dot.promoted_k:
         added = format_count(dot.promoted, "addition")
         yield _row("", f"sums of {dot.promoted_k} of k are added in fp32: {added} a thread")
@@ -244,15 +242,11 @@ def _format_instruction(instruction: DotInstruction) -> str:
     if instruction.unit == FMA:
         return f"{instruction.count} {instruction.name}: {FMA}, no tensor core"
     m, n, k = instruction.shape or ("?", "?", "?")
-    name = (
-        instruction.name
-        if instruction.name.startswith("v_")
-        else f"{instruction.unit} m{m}n{n}k{k}"
-    )
+    is_amd = instruction.name.startswith("v_")
+    name = instruction.name if is_amd else f"{instruction.unit} m{m}n{n}k{k}"
     formats = f"{instruction.a or '?'} x {instruction.b or '?'} + {instruction.accumulator or '?'}"
-    a, b = instruction.operands
-    source = a if a == b else f"{a} and {b}"
-    sources = source.replace("shared", "shared memory")
+    sources = " and ".join(dict.fromkeys(instruction.operands))
+    sources = sources.replace("shared", "shared memory")
     return f"{instruction.count} {name}, {formats}, from {sources}"
 
 
@@ -276,14 +270,12 @@ def _describe_needs(lowering: LoweredLaunch) -> Iterator[Line]:
     threads = f", {format_count(needs.threads, 'thread')}" if needs.threads else ""
     split = ", some of other code" if lowering.specialised_warps else ""
     tensor = f", {needs.tensor_memory} columns of tensor memory" if needs.tensor_memory else ""
-    text, style = _row(
-        "a block", f"{format_count(lowering.warps, 'warp')}{split}{threads}, {shared}{tensor}"
-    )
+    text = f"{format_count(lowering.warps, 'warp')}{split}{threads}, {shared}{tensor}"
     excess = [f"{need} of {has} {x}" for need, has, x in list_excess(needs, GPUS[lowering.target])]
     if excess:
         more = ", ".join(x for x in excess if x not in text)
-        text, style = f"{text}: does not fit{more and f': {more}'}", STYLES["fail"]
-    yield text, style
+        text = f"{text}: does not fit{more and f': {more}'}"
+    yield _row("a block", text, "fail" if excess else "")
     buffers = f" in {lowering.buffers} buffers" if lowering.buffers else ""
     stages = format_count(lowering.stages, "stage")
     yield _row("pipeline", f"{stages}{buffers}; compiled afresh ({lowering.seconds:.1f} s)")
@@ -303,8 +295,12 @@ def _list_registers(needs: Resources) -> Iterator[str]:
         yield f"{needs.declared} bytes of its own in memory"
 
 
-def _row(first: str, rest: str) -> Line:
-    return clean(f"  {first:<{WIDTH}} {rest}"), ""
+def _row(first: str, rest: str, style: str = "") -> Line:
+    return _line(f"  {first:<{WIDTH}} {rest}", style)
+
+
+def _line(text: str, style: str = "") -> Line:
+    return clean(text), STYLES.get(style, style)
 
 
 def _short(where: str) -> str:
@@ -343,7 +339,10 @@ def compare(before: LoweredLaunch, after: LoweredLaunch) -> LaunchDifference:
     ]
     losses += [*_lose_dots(before, after), *_lose_resources(before, after)]
     if before.kernel == after.kernel:
-        changes = [*_change_accesses(before, after), *_change_dots(before, after)]
+        changes = [
+            *_iter_changes(_label_accesses(before), _label_accesses(after), "none"),
+            *_iter_changes(_label_dots(before), _label_dots(after), "no dot"),
+        ]
     else:
         changes = [*_change_kernel(before, after)]
     return LaunchDifference(tuple(changes), tuple(_change_needs(before, after)), tuple(losses))
@@ -390,6 +389,14 @@ def _change_kernel(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]
         yield f"dots: {was} -> {now}"
 
 
+def _iter_changes(old: Mapping[str, str], new: Mapping[str, str], missing: str) -> Iterator[str]:
+    """Yield each line that has something else than before, with both."""
+    for where in dict.fromkeys((*old, *new)):
+        was, now = (by_line.get(where, missing) for by_line in (old, new))
+        if was != now:
+            yield f"{_short(where)}  {was} -> {now}"
+
+
 def _lose_dots(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
     had, has = (any(dot.has_cores for dot in x.dots) for x in (before, after))
     if had and not has and after.dots:
@@ -410,16 +417,11 @@ def _count_spills(launch: LoweredLaunch) -> int:
     return 0 if needs is None else needs.spills or 4 * (needs.spilled_registers or 0)
 
 
-def _change_accesses(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
-    """Yield each line whose accesses differ, with those before and after."""
-    lines = dict.fromkeys(x.where for launch in (before, after) for x in launch.accesses)
-    for where in lines:
-        old, new = (
-            _format_accesses([x for x in launch.accesses if x.where == where])
-            for launch in (before, after)
-        )
-        if old != new:
-            yield f"{_short(where)}  {old} -> {new}"
+def _label_accesses(launch: LoweredLaunch) -> dict[str, str]:
+    by_line: dict[str, list[GlobalAccess]] = {}
+    for access in launch.accesses:
+        by_line.setdefault(access.where, []).append(access)
+    return {where: _format_accesses(accesses) for where, accesses in by_line.items()}
 
 
 def _format_accesses(accesses: Iterable[GlobalAccess]) -> str:
@@ -430,20 +432,12 @@ def _format_accesses(accesses: Iterable[GlobalAccess]) -> str:
     return ", ".join(map(format_access, joined)) or "none"
 
 
-def _change_dots(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
-    old, new = (_label_dots(launch) for launch in (before, after))
-    for where in dict.fromkeys((*old, *new)):
-        was, now = (labels.get(where, "no dot") for labels in (old, new))
-        if was != now:
-            yield f"{where}  {was} -> {now}"
-
-
 def _label_dots(launch: LoweredLaunch) -> dict[str, str]:
     def label(dot: CompiledDot) -> str:
         sources = dict.fromkeys(x for i in dot.instructions for x in i.operands if x)
         return f"{label_dot(dot)} from {' and '.join(sources)}" if sources else label_dot(dot)
 
-    return {_short(dot.where): label(dot) for dot in launch.dots}
+    return {dot.where: label(dot) for dot in launch.dots}
 
 
 def _change_needs(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
@@ -535,7 +529,7 @@ def sweep_lines(name: str, targets: Sequence[WorkerResults], seconds: float) -> 
         for base in own:
             out += [*_describe_sweep(base), ("", "")]
         out += [
-            (clean(f"{target.gpu}: {line}"), "dim")
+            _line(f"{target.gpu}: {line}", "dim")
             for line in _join_notes(target.plan.get("notes", ()))
         ]
         out += _describe_failures(target)
@@ -549,8 +543,8 @@ def sweep_lines(name: str, targets: Sequence[WorkerResults], seconds: float) -> 
     summary = f"{count} {' '.join(x.gpu for x in targets)}: "
     summary += f"{losing} cost something, {same} give the same binary"
     summary += f", {refused} not compiled" if refused else ""
-    style = STYLES["incomplete" if refused else "pass"]
-    return [*out, (clean(f"{name}: {summary} ({seconds:.1f} s)"), style)]
+    style = "incomplete" if refused else "pass"
+    return [*out, _line(f"{name}: {summary} ({seconds:.1f} s)", style)]
 
 
 def _join_notes(notes: Sequence[str]) -> Iterator[str]:
@@ -570,7 +564,7 @@ def _describe_sweep(base: SweptLaunch) -> Iterator[Line]:
     launch, variants = base.launch, base.variants
     yield _head(launch)
     if launch.error or launch.resources is None:
-        yield (clean(f"  not compiled: {launch.error}"), STYLES["fail"])
+        yield _line(f"  not compiled: {launch.error}", "fail")
         return
     spills = f", {launch.resources.spills} bytes spilled" if launch.resources.spills else ""
     yield _row("as it is", f"{launch.resources.registers} registers{spills}")
@@ -594,15 +588,13 @@ def _describe_sweep(base: SweptLaunch) -> Iterator[Line]:
             yield _row(title, "; ".join(map(str, group)))
     for x in variants:
         if x.launch.error:
-            text, _ = _row(x.variant.change, f"not compiled: {x.launch.error}")
-            yield text, STYLES["fail"]
+            yield _row(x.variant.change, f"not compiled: {x.launch.error}", "fail")
 
 
 def _describe_loss(changes: Sequence[str], group: Sequence[SweptVariant]) -> Iterator[Line]:
     """Yield the losses, by line of the source, and each change that causes them."""
     for i, line in enumerate(changes[:SHOWN_CHANGES]):
-        text, _ = _row("" if i else "costs", line)
-        yield text, STYLES["incomplete"]
+        yield _row("" if i else "costs", line, "incomplete")
     if (more := len(changes) - SHOWN_CHANGES) > 0:
         yield _row("", f"and {more} more lines: --json has all")
     for x in group:
