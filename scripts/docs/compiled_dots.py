@@ -17,6 +17,7 @@ import triton
 from gemmproof.compiled.record import LoweredLaunch
 from gemmproof.lowering.record import Dot
 from gemmproof.lowering.run import DOTS, lower
+from gemmproof.properties.codec import encode
 from gemmproof.reference.formats import FNUZ, OPERANDS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.worker.protocol import Listener, Request
@@ -85,7 +86,7 @@ def compile_cells(cells: dict[str, list[Dot]], jobs: int) -> Iterator[Row]:
 
 def _compile(gpu: str, parts: list[list[Dot]]) -> dict[Dot, LoweredLaunch]:
     def lower_part(dots: list[Dot]) -> dict[Dot, LoweredLaunch]:
-        plan = {"task": DOTS, "dots": list(map(asdict, dots)), "remedies": False}
+        plan = {"task": DOTS, "dots": encode(dots), "remedies": False}
         (launches,) = lower(Request("compile", "dot", plan=plan), [gpu], LIMITS, _follow)
         if launches.failures or launches.mistake or len(launches.lowerings) != len(dots):
             raise RuntimeError(

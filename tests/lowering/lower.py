@@ -10,8 +10,7 @@ import triton
 
 from gemmproof.compiled.compile import capture_launches, compile_launch, describe_launch
 from gemmproof.compiled.facts import read_facts
-from gemmproof.compiled.record import read_result
-from gemmproof.compiled.run import WorkerResults
+from gemmproof.compiled.run import WorkerResults, read_result
 from gemmproof.worker.protocol import Request
 
 FORMATS = {
@@ -66,7 +65,7 @@ def run_task(task, workdir, gpu, plan, kernel=None, **fields):
     request = Request("compile", "k", gpu=gpu, plan=plan, **limits, **fields)
     task(request, lambda request: kernel, events.append)
     events = json.loads(json.dumps(events))
-    results = {x["index"]: read_result(x) for x in events if x["event"] == "lowered"}
+    results = {x["index"]: read_result(x["result"]) for x in events if x["event"] == "lowered"}
     plans = [x["plan"] for x in events if x["event"] == "planned"] or [{}]
     target = WorkerResults(gpu, dict(sorted(results.items())), plans[-1])
     return target, [x for x in events if x["event"] != "advanced"]

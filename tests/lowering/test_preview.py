@@ -153,7 +153,7 @@ def test_a_dot_is_reported_before_its_remedies_are_tried(tmp_path):
         ("case", 0), ("lowered", 0), ("case", 1), ("lowered", 1), ("lowered", 1),
     ]  # fmt: skip
     assert {x["of"] for x in events if x["event"] == "case"} == {2}
-    assert [bool(x["lowering"]["remedies"]) for x in events if x["event"] == "lowered"] == [
+    assert [bool(x["result"]["remedies"]) for x in events if x["event"] == "lowered"] == [
         False, False, True,
     ]  # fmt: skip
 

@@ -28,6 +28,7 @@ from gemmproof.compiled.record import (
     DotInstruction,
     Failure,
     LoweredLaunch,
+    Result,
     count_instructions,
 )
 from gemmproof.reference.dot import DotModel
@@ -526,7 +527,7 @@ class AssumptionCheck:
     spent: float = 0.0
     _launches: dict[Key, PlannedLaunch] = field(default_factory=dict)
     _dots: dict[Key, set[PredictedDot]] = field(default_factory=dict)
-    _compiled: dict[Key, LoweredLaunch | Failure] = field(default_factory=dict)
+    _compiled: dict[Key, Result] = field(default_factory=dict)
 
     def note(self, target: str | None, launches: Iterable[Launch]) -> list[Key]:
         """Add launches that were predicted for a target; return the keys of those to compile."""

@@ -15,7 +15,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,9 +31,10 @@ from triton.runtime.jit import JITFunction
 
 from gemmproof.compiled.facts import read_facts
 from gemmproof.compiled.ptx import read_ptx
-from gemmproof.compiled.record import UNKNOWN_PLACE, Failure, LoweredLaunch
+from gemmproof.compiled.record import UNKNOWN_PLACE, Failure, LoweredLaunch, Result
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import operands
+from gemmproof.properties.codec import encode
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.fake_cuda import fake_gpu
 from gemmproof.reference.fake_cuda.driver import swap
@@ -449,17 +450,17 @@ class Compiler:
     seconds: float = float("inf")
     memory: int = sys.maxsize
     begin: Callable[[int], None] = _ignore
-    finish: Callable[[int, LoweredLaunch | Failure], None] = _ignore
+    finish: Callable[[int, Result], None] = _ignore
     beat: Callable[[], None] = _ignore
     lower: Lower = lower_launch
 
-    def compile(self, launches: Sequence[PlannedLaunch]) -> list[LoweredLaunch | Failure]:
+    def compile(self, launches: Sequence[PlannedLaunch]) -> list[Result]:
         """Compile each launch; after one that ended its process a new child does the others.
 
         Each GPU has its own child: Triton 3.6 converts fp8 in the same way for every GPU, as the
         first one of the process needs it.
         """
-        results: list[LoweredLaunch | Failure] = []
+        results: list[Result] = []
         for _, same in groupby(launches, key=lambda x: x.captured.gpu):
             end = len(results) + len(list(same))
             while len(results) < end:
@@ -470,13 +471,11 @@ class Compiler:
                     self._add(results, Failure(planned.label, f"{how}{output and f' ({output})'}"))
         return results
 
-    def _add(self, results: list[LoweredLaunch | Failure], result: LoweredLaunch | Failure) -> None:
+    def _add(self, results: list[Result], result: Result) -> None:
         results.append(result)
         self.finish(len(results) - 1, result)
 
-    def _run_child(
-        self, launches: Sequence[PlannedLaunch], results: list[LoweredLaunch | Failure]
-    ) -> str:
+    def _run_child(self, launches: Sequence[PlannedLaunch], results: list[Result]) -> str:
         """Add the results of a child; return how it ended."""
         receiver, sender = FORK.Pipe(duplex=False)
         child = FORK.Process(target=self._compile_all, args=(launches, sender))
@@ -520,7 +519,7 @@ class Compiler:
             os.setpgid(0, 0)
         die_with_parent()
         for planned in launches:
-            result: LoweredLaunch | Failure
+            result: Result
             try:
                 result = self.lower(planned.record, planned.captured, self.workdir)
             except MemoryError:
@@ -541,7 +540,7 @@ def _describe_end(code: int | None) -> str:
 
 def compile_for(
     request: Request, emit: Listener, launches: Sequence[PlannedLaunch], first: int = 0, of: int = 0
-) -> list[LoweredLaunch | Failure]:
+) -> list[Result]:
     """Compile launches within the limits of a worker's request, and report each by its number.
 
     They are `first` and later ones, of `of` or of all that are given.
@@ -551,7 +550,7 @@ def compile_for(
         about = {"case": launches[number].label, "phase": "compile", "index": first + number}
         emit({"event": "case", **about, "of": of or len(launches)})
 
-    def finish(number: int, result: LoweredLaunch | Failure) -> None:
+    def finish(number: int, result: Result) -> None:
         report_result(emit, first + number, result)
 
     def beat() -> None:
@@ -562,8 +561,6 @@ def compile_for(
     return compiler.compile(launches)
 
 
-def report_result(emit: Listener, number: int, result: LoweredLaunch | Failure) -> None:
+def report_result(emit: Listener, number: int, result: Result) -> None:
     """Report the result of a launch as an event of a worker."""
-    failed = isinstance(result, Failure)
-    name, other = ("failure", "lowering") if failed else ("lowering", "failure")
-    emit({"event": "lowered", "index": number, name: asdict(result), other: None})
+    emit({"event": "lowered", "index": number, "result": encode(result)})

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from gemmproof.compiled.record import (
     FMA,
     UNKNOWN,
     CompiledDot,
-    Failure,
     LoweredLaunch,
     Resources,
+    Result,
     SharedBuffer,
     list_excess,
 )
@@ -44,17 +43,6 @@ class LaunchPlan:
     calls: tuple[tuple[int, ...], ...] = ()
     lacks: tuple[str, ...] = ()
     spills: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> LaunchPlan:
-        """Rebuild the plan that `to_dict` gave, also after JSON."""
-        launches = tuple(map(LoweredLaunch.from_dict, data["launches"]))
-        calls = tuple(map(tuple, data["calls"]))
-        return LaunchPlan(launches, calls, tuple(data["lacks"]), data["spills"])
 
 
 def label_launch(launch: LoweredLaunch) -> str:
@@ -290,7 +278,7 @@ def _list_large(launch: LoweredLaunch, resources: Resources) -> Iterator[Finding
 
 
 # -- conclusion ----------------------------------------------------------------------------------
-Results = Mapping[int, LoweredLaunch | Failure]
+Results = Mapping[int, Result]
 
 
 @dataclass(slots=True)
@@ -349,7 +337,7 @@ def _are_together(plan: LaunchPlan, number: int, other: int) -> bool:
     return a.kernel != b.kernel or a.choice == b.choice
 
 
-def _has_no_dot(result: LoweredLaunch | Failure | None) -> bool:
+def _has_no_dot(result: Result | None) -> bool:
     """Return whether it is known that nothing in a launch multiplies matrices."""
     return isinstance(result, LoweredLaunch) and not result.error and not _list_requested(result)
 

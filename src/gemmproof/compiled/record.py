@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gemmproof.reference.gpus import GPU
@@ -206,26 +206,6 @@ class LoweredLaunch:
         options = f"num_warps={self.warps} num_stages={self.stages}"
         return f"configuration {self.index}: {f'{self.constants} {options}'.lstrip()}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain data."""
-        return asdict(self)
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> LoweredLaunch:
-        """Rebuild the record that `to_dict` gave, also after JSON."""
-        many = {
-            "dots": _read_dot,
-            "source_dots": _read_dot,
-            "optimised_dots": _read_dot,
-            "accesses": lambda x: GlobalAccess(**x),
-            "shared_buffers": lambda x: _make(SharedBuffer, x, ("shape",)),
-        }
-        records: dict[str, Any] = {
-            name: tuple(map(read, data[name])) for name, read in many.items()
-        }
-        records["resources"] = data["resources"] and Resources(**data["resources"])
-        return _make(LoweredLaunch, {**data, **records}, ("grid", "unrecognised", "remedies"))
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -243,27 +223,7 @@ class Failure:
         return f"{self.launch}: got {self.reason}, expected a binary"
 
 
-def read_result(event: Mapping[str, Any]) -> LoweredLaunch | Failure:
-    """Return the result that a worker's event "lowered" reports."""
-    failure = event["failure"]
-    return LoweredLaunch.from_dict(event["lowering"]) if failure is None else Failure(**failure)
-
-
-def _read_dot(data: Mapping[str, Any]) -> CompiledDot:
-    instructions = [_make(DotInstruction, x, ("shape", "operands")) for x in data["instructions"]]
-    return _make(
-        CompiledDot,
-        {**data, "instructions": instructions},
-        ("asked", "tile", "layouts", "instructions"),
-    )
-
-
-def _make(kind: Any, data: Mapping[str, Any], tuples: tuple[str, ...]) -> Any:
-    """Make a record from plain data, in which JSON turned tuples into lists."""
-    values = {f.name: data[f.name] for f in fields(kind)}
-    for name in tuples:
-        values[name] = None if values[name] is None else tuple(values[name])
-    return kind(**values)
+Result = LoweredLaunch | Failure
 
 
 # -- limits of a GPU -----------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
-from gemmproof.compiled.record import Failure, LoweredLaunch, read_result
+from gemmproof.compiled.record import Failure, LoweredLaunch, Result
+from gemmproof.properties.codec import decode
 from gemmproof.worker.protocol import Listener, Request
 from gemmproof.worker.supervisor import Limits, watch
 
@@ -21,7 +22,7 @@ class WorkerResults:
     """
 
     gpu: str
-    results: Mapping[int, LoweredLaunch | Failure]
+    results: Mapping[int, Result]
     plan: Mapping[str, Any] = field(default_factory=dict)
     mistake: str = ""
     halted: bool = False
@@ -39,13 +40,19 @@ class WorkerResults:
         return [str(x) for x in self.results.values() if isinstance(x, Failure)]
 
 
+def read_result(data: Any) -> Result:
+    """Return the result that a worker's event "lowered" reports."""
+    result: Result = decode(cast(type, Result), data, "result")
+    return result
+
+
 def compile_in_worker(request: Request, limits: Limits, listener: Listener) -> WorkerResults:
     """Have a worker compile by the `task` of the request's plan: the name of its function."""
-    results: dict[int, LoweredLaunch | Failure] = {}
+    results: dict[int, Result] = {}
 
     def on_event(event: dict[str, Any]) -> None:
         if event["event"] == "lowered":  # a later result of a launch replaces the first
-            results[event["index"]] = read_result(event)
+            results[event["index"]] = read_result(event["result"])
         listener(event)
 
     # the number of compilations is not bounded, so their total time is not

@@ -84,7 +84,7 @@ def judge_compiled(
     compiled = compile_in_worker(request, allowed, listener)
     report = conclude(
         report,
-        LaunchPlan.from_dict(compiled.plan) if compiled.plan else LaunchPlan(),
+        decode(LaunchPlan, compiled.plan, "plan") if compiled.plan else LaunchPlan(),
         compiled.results,
         promised["names"],
         promised["expected"],

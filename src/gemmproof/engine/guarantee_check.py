@@ -21,6 +21,7 @@ from gemmproof.compiled.guarantees import LaunchPlan, conclude, label_launch
 from gemmproof.engine.observe import keep_state
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, is_admitted, probe, smallest
+from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract, list_gpus, list_promised
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.reference.provenance import format_count, format_error
@@ -122,7 +123,7 @@ def compile_guaranteed(
     kernel = find_kernel(request)
     case = None if request.case is None else Case.from_json(request.case)
     plan, launches = plan_launches(kernel, request.gpu, case, request.max_examples)
-    emit({"event": "planned", "plan": plan.to_dict()})
+    emit({"event": "planned", "plan": encode(plan)})
     compile_for(request, emit, launches)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from gemmproof.reference.formats import FNUZ, FORMATS, OPERANDS
 
@@ -88,19 +87,6 @@ class Variant:
     altered: bool = False
     arguments: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     constants: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Variant:
-        """Rebuild the record that `to_dict` gave, also after JSON."""
-        pairs = {name: {k: tuple(x) for k, x in data[name].items()} for name in PAIRS}
-        return Variant(**{**data, **pairs, "also": tuple(data["also"])})
-
-
-PAIRS = ("arguments", "constants")
 
 
 def format_known(known: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 
 from gemmproof.compiled.run import WorkerResults, compile_in_worker
 from gemmproof.lowering.record import USUAL_WARPS, Dot, is_fp32, sums_of
+from gemmproof.properties.codec import encode
 from gemmproof.reference.formats import FP8
 from gemmproof.reference.gpus import DEFAULT, GPUS
 from gemmproof.worker.protocol import Listener, Request
@@ -67,7 +68,7 @@ def ask_preview(options: argparse.Namespace) -> Request:
         for dtype, warps in product(formats, dict.fromkeys(options.warps or [USUAL_WARPS]))
     ]
     name = f"dot {'x'.join(map(str, tile))}"
-    plan = {"task": DOTS, "dots": [asdict(dot) for dot in dots], "remedies": True}
+    plan = {"task": DOTS, "dots": encode(dots), "remedies": True}
     return Request(ask="compile", name=name, plan=plan)
 
 

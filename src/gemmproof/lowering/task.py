@@ -23,10 +23,11 @@ from gemmproof.compiled.compile import (
     join_launches,
     report_result,
 )
-from gemmproof.compiled.record import FMA, UNKNOWN, Failure, LoweredLaunch
+from gemmproof.compiled.record import FMA, UNKNOWN, LoweredLaunch, Result
 from gemmproof.lowering.record import Dot, Variant, format_known, list_changes
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW, view
+from gemmproof.properties.codec import decode, encode
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.reference.fake_cuda import explain_lack
@@ -187,7 +188,7 @@ def compile_dots(request: Request, find_kernel: FindKernel, emit: Listener) -> N
     miss the tensor cores.
     """
     plan, gpu = request.plan, request.gpu or ""
-    dots = [Dot(**{**fields, "tile": tuple(fields["tile"])}) for fields in plan["dots"]]
+    dots = decode(list[Dot], plan["dots"], "plan.dots")
     planned = [plan_dot(request.name, dot, gpu) for dot in dots]
     results = compile_for(request, emit, planned)
     for number, (dot, result) in enumerate(zip(dots, results, strict=True)):
@@ -259,7 +260,7 @@ def find_remedies(
                 return
 
 
-def _label_core(lowered: LoweredLaunch | Failure) -> str:
+def _label_core(lowered: Result) -> str:
     """Label the first tensor core instruction, "" if there is none."""
     dots = lowered.dots if isinstance(lowered, LoweredLaunch) else ()
     for instruction in (x for dot in dots for x in dot.instructions):
@@ -312,7 +313,7 @@ def compile_sweep(request: Request, find_kernel: FindKernel, emit: Listener) -> 
 def _announce(
     emit: Listener, swept: Iterable[tuple[Variant, PlannedLaunch]], notes: list[str]
 ) -> None:
-    variants = [variant.to_dict() for variant, _ in swept]
+    variants = [encode(variant) for variant, _ in swept]
     emit({"event": "planned", "plan": {"variants": variants, "notes": notes}})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from gemmproof.compiled.record import (
@@ -21,6 +21,7 @@ from gemmproof.compiled.record import (
 )
 from gemmproof.compiled.run import WorkerResults
 from gemmproof.lowering.record import Variant, format_known
+from gemmproof.properties.codec import decode, encode
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.text import STYLES, Line, clean, format_table
@@ -34,7 +35,7 @@ _REFUSES = re.compile(r"^(?:Triton refuses to compile|compiling) dot_kernel(?: f
 
 def document(name: str, lowerings: list[LoweredLaunch], failures: list[str]) -> dict[str, Any]:
     """Return the document that `--json` writes."""
-    launches = [lowering.to_dict() for lowering in lowerings]
+    launches = encode(lowerings)
     return {"schema": SCHEMA, "name": name, "launches": launches, "failures": failures}
 
 
@@ -472,8 +473,8 @@ class SweptVariant:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        others = {"launch": self.launch.to_dict(), "same_binary": self.same_binary}
-        return self.variant.to_dict() | asdict(self.difference) | others
+        others = {"launch": encode(self.launch), "same_binary": self.same_binary}
+        return {**encode(self.variant), **encode(self.difference), **others}
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,7 +490,7 @@ def collect_sweep(targets: Sequence[WorkerResults]) -> list[SweptLaunch]:
     collected: list[SweptLaunch] = []
     for target in targets:
         bases: dict[tuple[str, int], SweptLaunch] = {}
-        variants = [Variant.from_dict(x) for x in target.plan.get("variants", ())]
+        variants = decode(list[Variant], target.plan.get("variants", []), "variants")
         for number, launch in target.results.items():
             if isinstance(launch, Failure):
                 continue
@@ -511,10 +512,7 @@ def sweep_document(
     name: str, targets: Sequence[WorkerResults], failures: list[str]
 ) -> dict[str, Any]:
     """Return the document that `--json` writes for a sweep."""
-    sweep = [
-        {"launch": base.launch.to_dict(), "variants": [x.to_dict() for x in base.variants]}
-        for base in collect_sweep(targets)
-    ]
+    sweep = encode(collect_sweep(targets))
     notes = {target.gpu: target.plan.get("notes", []) for target in targets}
     return {"schema": SCHEMA, "name": name, "sweep": sweep, "notes": notes, "failures": failures}
 

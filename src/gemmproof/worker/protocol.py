@@ -132,7 +132,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "located": "found",  # where a test finds a registered wrapper
         "interpreted": "outcomes",  # the outcomes of a test under Triton's interpreter
         "surveyed": "reached cases programs source",  # a kernel that is not yet mutated
-        "lowered": "index lowering failure",  # a launch's compiled code, or why it is not known
+        "lowered": "index result",  # a launch's compiled code, or why it is not known
         # guaranteed properties of compiled code, their GPUs; reasons for expected failures
         "promises": "names gpus expected",
         "planned": "plan",  # about the launches that are to be compiled
