@@ -207,7 +207,7 @@ def test_a_launch_that_is_not_compiled_leaves_a_check_incomplete(monkeypatch):
     )
     report = judge()
     assert report.verdict == "incomplete"
-    (failed,) = report.premises.failed
+    (failed,) = report.model_check.failed
     assert "got RuntimeError: broken of gemmproof itself (please report it), expected" in failed
     assert failed in report.note
 
