@@ -12,7 +12,7 @@ from gemmproof.compiled.compile import lower_launch
 from gemmproof.compiled.record import FMA
 from gemmproof.compiled.run import WorkerResults
 from gemmproof.lowering.record import Dot, list_changes
-from gemmproof.lowering.task import compile_dots, plan_dot
+from gemmproof.lowering.task import compile_dots, find_remedies, plan_dot
 from gemmproof.lowering.text import lines, tabulate_dots
 
 OF_TILE = "--dot 64 64 32 "
@@ -136,6 +136,21 @@ def test_a_dot_that_misses_the_tensor_cores_is_tried_with_one_thing_changed(tmp_
     )
     (lowered,), _ = preview("gfx942", tmp_path, few, remedies=False)
     assert lowered.remedies == ()
+
+
+def test_a_change_of_which_nothing_is_known_is_not_said_to_miss_the_tensor_cores():
+    dot = Dot((16, 16, 64), warps=8)
+
+    def fail(dots, gpu):
+        return [None for _ in dots]
+
+    def fail_tall(dots, gpu):
+        return [None if x.tile[0] > 16 else "" for x in dots]
+
+    assert list(find_remedies(dot, "sm_75", fail)) == []
+    assert list(find_remedies(dot, "sm_75", fail_tall)) == [
+        "with N=64 or 4 warps: no tensor core either"
+    ]
 
 
 def test_changes_are_of_one_thing_each():

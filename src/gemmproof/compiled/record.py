@@ -44,6 +44,17 @@ class DotInstruction:
     from_zero: int = 0
     or_zero: int = 0
 
+    @property
+    def is_core(self) -> bool:
+        """True if it is one of the tensor cores, and recognised."""
+        return self.unit not in (FMA, UNKNOWN)
+
+    @property
+    def label(self) -> str:
+        """The unit and the shape."""
+        m, n, k = self.shape or ("?", "?", "?")
+        return f"{self.unit} m{m}n{n}k{k}"
+
 
 def count_instructions(instructions: Iterable[DotInstruction]) -> tuple[DotInstruction, ...]:
     """Join instructions of the same kind, in the order in which the kinds appear."""
@@ -84,7 +95,7 @@ class CompiledDot:
 
     @property
     def has_cores(self) -> bool:
-        """True if any instruction is one of the tensor cores."""
+        """True if any instruction is one of the tensor cores, or is not recognised."""
         return any(x.unit != FMA for x in self.instructions)
 
 

@@ -23,7 +23,7 @@ from gemmproof.compiled.compile import (
     join_launches,
     report_result,
 )
-from gemmproof.compiled.record import FMA, UNKNOWN, LoweredLaunch, Result
+from gemmproof.compiled.record import FMA, Failure, LoweredLaunch, Result
 from gemmproof.lowering.record import Dot, Variant, format_known, list_changes
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW, view
@@ -194,7 +194,7 @@ def compile_dots(request: Request, find_kernel: FindKernel, emit: Listener) -> N
     for number, (dot, result) in enumerate(zip(dots, results, strict=True)):
         if plan["remedies"] and isinstance(result, LoweredLaunch) and is_without_cores(result):
 
-            def try_dots(changed: Iterable[Dot], other: str) -> list[str]:
+            def try_dots(changed: Iterable[Dot], other: str) -> list[str | None]:
                 """Compile dots for a GPU; return the label of each one's tensor core."""
                 tried = [plan_dot(request.name, x, other) for x in changed]
                 return [*map(_label_core, compile_for(request, _silence(emit), tried))]
@@ -233,7 +233,7 @@ def is_without_cores(lowering: LoweredLaunch) -> bool:
 
 
 def find_remedies(
-    dot: Dot, gpu: str, try_dots: Callable[[Iterable[Dot], str], list[str]]
+    dot: Dot, gpu: str, try_dots: Callable[[Iterable[Dot], str], list[str | None]]
 ) -> Iterator[str]:
     """Yield the changes that reach the tensor cores; of each parameter the smallest change.
 
@@ -243,14 +243,17 @@ def find_remedies(
     changes = list(list_changes(dot))
     labels = try_dots([changed for _, changed in changes], gpu)
     helped: dict[str, str] = {}
+    tried: dict[str, str] = {}
     for (text, _), label in zip(changes, labels, strict=True):
+        parameter = text.partition("=")[0]
         if label:
-            helped.setdefault(text.partition("=")[0], f"with {text}: {label}")
+            helped.setdefault(parameter, f"with {text}: {label}")
+        elif label is not None:
+            tried[parameter] = text
     yield from helped.values()
     if helped:
         return
-    if changes:
-        tried = {text.partition("=")[0]: text for text, _ in changes}
+    if tried:
         yield f"with {' or '.join(tried.values())}: no tensor core either"
     for other in GPUS.values():
         if other.is_amd == GPUS[gpu].is_amd and other.name != gpu:
@@ -260,14 +263,12 @@ def find_remedies(
                 return
 
 
-def _label_core(lowered: Result) -> str:
-    """Label the first tensor core instruction, "" if there is none."""
-    dots = lowered.dots if isinstance(lowered, LoweredLaunch) else ()
-    for instruction in (x for dot in dots for x in dot.instructions):
-        if instruction.unit not in (FMA, UNKNOWN):
-            m, n, k = instruction.shape or ("?", "?", "?")
-            return f"{instruction.unit} m{m}n{n}k{k} of {instruction.a}"
-    return ""
+def _label_core(lowered: Result) -> str | None:
+    """Label the first tensor core instruction, "" if there is none; None if it is not known."""
+    if isinstance(lowered, Failure):
+        return None
+    cores = (x for dot in lowered.dots for x in dot.instructions if x.is_core)
+    return next((f"{x.label} of {x.a}" for x in cores), "")
 
 
 # -- sweeps --------------------------------------------------------------------------------------

@@ -138,10 +138,9 @@ def label_dot(dot: CompiledDot) -> str:
 
 
 def _name(instruction: DotInstruction) -> str:
-    if instruction.unit in (FMA, UNKNOWN):
-        return f"{instruction.count} {instruction.unit}" if instruction.count else instruction.unit
-    m, n, k = instruction.shape or ("?", "?", "?")
-    return f"{instruction.count} {instruction.unit} m{m}n{n}k{k} {instruction.a}"
+    if instruction.is_core:
+        return f"{instruction.count} {instruction.label} {instruction.a}"
+    return f"{instruction.count} {instruction.unit}" if instruction.count else instruction.unit
 
 
 def list_widths(launch: LoweredLaunch, kinds: tuple[str, ...]) -> str:
@@ -224,10 +223,10 @@ def _describe_dot(dot: CompiledDot) -> Iterator[Line]:
     asked = f" of {dot.asked[0]} x {dot.asked[1]}" if dot.asked[0] else ""
     for i, instruction in enumerate(dot.instructions):
         head = f"dot {tile}{asked}: " if i == 0 else "  and "
-        style = "" if instruction.unit not in (FMA, UNKNOWN) else "incomplete"
+        style = "" if instruction.is_core else "incomplete"
         where = _short(dot.where) if i == 0 else ""
         yield _row(where, f"{head}{_format_instruction(instruction)}", style)
-    cores = {(x.a, x.b) for x in dot.instructions if x.unit not in (FMA, UNKNOWN)}
+    cores = {(x.a, x.b) for x in dot.instructions if x.is_core}
     if cores == {("tf32", "tf32")} and dot.asked[0] == "f32":
         yield _row("", f"fp32 operands are cut to tf32 (input_precision={dot.precision})")
         if dot.precision == "ieee":
@@ -242,9 +241,8 @@ def _format_instruction(instruction: DotInstruction) -> str:
         return f"{UNKNOWN}: {instruction.name}" if instruction.name else UNKNOWN
     if instruction.unit == FMA:
         return f"{instruction.count} {instruction.name}: {FMA}, no tensor core"
-    m, n, k = instruction.shape or ("?", "?", "?")
     is_amd = instruction.name.startswith("v_")
-    name = instruction.name if is_amd else f"{instruction.unit} m{m}n{n}k{k}"
+    name = instruction.name if is_amd else instruction.label
     formats = f"{instruction.a or '?'} x {instruction.b or '?'} + {instruction.accumulator or '?'}"
     sources = " and ".join(dict.fromkeys(instruction.operands))
     sources = sources.replace("shared", "shared memory")
