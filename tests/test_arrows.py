@@ -173,6 +173,8 @@ def test_a_feature_that_is_imported_by_another_is_seen():
     }
     crossings = find_crossings(graph)
     assert crossings == [(name, draw) for name in list(graph)[:3]]
+
+
 OUTER = {*FEATURES, "commands", "options"}
 # core room -> other rooms that it may import; only the worker, which runs tasks, names features
 CORE = {

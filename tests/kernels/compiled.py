@@ -7,7 +7,6 @@ import torch
 import triton
 
 from gemmproof.compiled import compile
-from gemmproof.reference.fake_cuda.driver import swap
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.triton_hooks import swap
 

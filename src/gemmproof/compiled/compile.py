@@ -24,10 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 import triton
 from triton import knobs
-from triton.compiler.compiler import make_backend
-from triton.runtime import driver
-from triton.runtime.autotuner import Autotuner
-from triton.runtime.jit import JITFunction
 
 from gemmproof.compiled.facts import read_facts
 from gemmproof.compiled.ptx import read_ptx
@@ -37,11 +33,11 @@ from gemmproof.properties.cases.operands import operands
 from gemmproof.properties.codec import encode
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.fake_cuda import fake_gpu
-from gemmproof.reference.fake_cuda.driver import swap
 from gemmproof.reference.provenance import calling_line, format_error
-from gemmproof.reference.simulation import NOWHERE, CompileError, KernelError, Where
+from gemmproof.reference.simulation import NOWHERE, CompileError, Where
 from gemmproof.reference.simulator.launch import Kernel
 from gemmproof.reference.triton_frontend import find_def_line, make_ttir
+from gemmproof.reference.triton_hooks import TunedLaunch, intercept, without_assembler
 from gemmproof.target import display_path
 from gemmproof.worker.processes import (
     Clock,
@@ -148,11 +144,11 @@ def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaun
     tuned: dict[str, Any] = {"config": {}, "of": 1, "index": 0}
 
     def record(
-        self: Any, key: Any, signature: Any, device: Any, constexprs: Any, options: Any, attrs: Any,
-        warmup: Any,
+        original: Any, kernel: Any, key: Any, signature: Any, device: Any, constexprs: Any,
+        options: Any, attrs: Any, warmup: Any,
     ) -> Any:  # fmt: skip
-        source = self.ASTSource(self, signature, constexprs, attrs)
-        target = self.device_caches[device][2]
+        source = kernel.ASTSource(kernel, signature, constexprs, attrs)
+        target = kernel.device_caches[device][2]
         chosen = (tuned["config"], tuned["of"], tuned["index"])
         launch = CapturedLaunch(gpu, source, target, options, *chosen, calling_line())
         launches.append(launch)
@@ -160,34 +156,20 @@ def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaun
         stand_in.launch = launch
         return stand_in
 
-    def tune(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.nargs = dict(zip(self.arg_names, args, strict=False))
-        configs = list(self.prune_configs(kwargs))
-        if not configs:
-            raise KernelError(f"{self.base_fn.__name__}: autotune leaves no configuration")
+    def tune(launch: TunedLaunch) -> Any:
+        configs = launch.prune()
         result = None
         before = dict(tuned)
         try:
             for index, config in enumerate(configs if every else configs[:1]):
-                arguments = config.all_kwargs()
-                tuned.update({"config": arguments, "of": len(configs), "index": index})
-                if config.pre_hook is not None:
-                    config.pre_hook({**self.nargs, **kwargs, **arguments})
-                result = self.fn.run(*args, **kwargs, **arguments)
+                tuned.update({"config": config.all_kwargs(), "of": len(configs), "index": index})
+                result = launch.run(config)
         finally:
             tuned.update(before)
-            self.nargs = None
         return result
 
-    with fake_gpu(gpu):
-        changes = (
-            # the key of Triton's cache of device properties
-            (driver.active, "get_current_device", lambda: f"captured {gpu}"),
-            (JITFunction, "_do_compile", record),
-            (Autotuner, "run", tune),
-        )
-        with swap(changes):
-            yield launches
+    with fake_gpu(gpu), intercept(compile=record, tune=tune, device=f"captured {gpu}"):
+        yield launches
 
 
 def join_launches(launches: list[CapturedLaunch]) -> list[CapturedLaunch]:
@@ -264,12 +246,9 @@ def compile_launch(launch: CapturedLaunch, workdir: Path, assemble: bool = True)
     with the compiler's own message and line.
     """
     folder = Path(tempfile.mkdtemp(dir=workdir))
-    backend = type(make_backend(launch.target))
-    skips = not assemble and hasattr(backend, "make_cubin")
-    skipped = ((backend, "make_cubin", lambda *args, **kwargs: b""),) if skips else ()
     with (
         _private_cache(folder),
-        swap(skipped),
+        contextlib.nullcontext() if assemble else without_assembler(launch.target),
         _redirect_output(workdir, launch.gpu) as read_output,
         warnings.catch_warnings(),
     ):

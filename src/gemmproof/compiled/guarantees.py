@@ -22,7 +22,7 @@ from gemmproof.compiled.record import (
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import COMPILER, FITS, SPILLS, TENSOR_CORES
 from gemmproof.properties.finding import UNEXPECTED, Finding, Key, find_reasons
-from gemmproof.properties.help.pages import CLAIMS
+from gemmproof.properties.help import read_claim
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import format_count
@@ -366,28 +366,22 @@ def conclude(
         status = "not run" if outcome.undecided or not outcome.judged else "pass"
         if own:
             status = "expected" if name in expected else "fail"
-        result = PropertyResult(name, CLAIMS[name], status, outcome.judged, None, COMPILER)
+        result = PropertyResult(name, read_claim(name), status, outcome.judged, None, COMPILER)
         properties.append(replace(result, reason=expected.get(name)))
     expected_findings = find_reasons(findings, expected)
     unexpected = [f for f in findings if f not in expected_findings]
     reasons = dict.fromkeys(line for x in outcomes.values() for line in x.undecided)
-    verdict, notes = report.verdict, [report.note] if report.note else []
-    if unexpected:
-        verdict = "fail"
-    elif verdict == "pass" and reasons:
-        verdict = "incomplete"
     if reasons:
         first, *more = reasons
         others = f" and {len(more)} more" if more else ""
         names = ", ".join(name for name, x in outcomes.items() if x.undecided)
-        notes.append(f"not judged wholly: {names}: {first}{others}")
+        text = f"not judged wholly: {names}: {first}{others}"
+        report = report.with_note(text, "incomplete")
     report = replace(
         report,
-        verdict=verdict,
         properties=tuple(properties),
         findings=(*report.findings, *unexpected),
         expected=(*report.expected, *expected_findings),
-        note="; ".join(notes) or None,
     )
     return _describe_passes(report, plan, expected) if is_whole else report
 
@@ -423,5 +417,4 @@ def _describe_passes(report: Report, plan: LaunchPlan, expected: Mapping[str, st
             findings.append(Finding(result.name, UNEXPECTED, message, case, **more))  # type: ignore[arg-type]
             result = replace(result, status="fail")
         properties.append(result)
-    verdict = "fail" if findings else report.verdict
-    return replace(report, verdict=verdict, findings=tuple(findings), properties=tuple(properties))
+    return replace(report, findings=tuple(findings), properties=tuple(properties))

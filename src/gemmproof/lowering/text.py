@@ -24,7 +24,7 @@ from gemmproof.lowering.record import Variant, format_known
 from gemmproof.properties.codec import decode, encode
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import format_count
-from gemmproof.report.text import STYLES, Line, clean, format_table
+from gemmproof.report.text import STYLES, Line, clean
 
 # -- tables --------------------------------------------------------------------------------------
 SCHEMA = 1
