@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, settings
 from tests.engine_at_hand import share_engine
 from tests.support.triton_versions import holds
 
+from gemmproof.settings import find_settings
+
 # No test concerns the GPU of this machine, which changes what a wrapper sees without a fake one.
 # torch reads it when it first looks for a device; processes of tests inherit it.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -111,7 +113,12 @@ def _is_in_no_job(monkeypatch):
 def _is_asked_for_a_proof(request, monkeypatch):
     """Commands prove where a test asks for it: most are about something else, and many."""
     if request.node.get_closest_marker("proves") is None:
-        monkeypatch.setattr("gemmproof.options.groups.PROVES", False)
+
+        def find_them(folder):
+            where, table = find_settings(folder)
+            return where, {"proof": False, **table}
+
+        monkeypatch.setattr("gemmproof.cli.find_settings", find_them)
 
 
 @pytest.fixture(autouse=True, name="engine_at_hand")

@@ -237,7 +237,7 @@ def test_a_circle_is_found():
     assert find_circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
-MOST_ENTRIES = 17
+MOST_ENTRIES = 18
 
 
 def test_folders_are_narrow():
@@ -293,6 +293,23 @@ HEAVY = ("hypothesis", "ml_dtypes", "numpy", "rich", "torch", "triton", "z3")
 def test_nothing_heavy_is_loaded(module):
     loaded = _python(f"import sys, {module}; print(*sys.modules)").split()
     assert module in loaded
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["drift", "--help"], ["completion", "bash"], ["chekc"], ["check", "--xyz"]],
+)
+def test_help_completion_and_bad_usage_load_nothing_heavy(words):
+    code = (
+        "import contextlib, sys\n"
+        "from gemmproof.cli import main\n"
+        "with contextlib.suppress(SystemExit):\n"
+        f"    main({words})\n"
+        "print(*sys.modules)"
+    )
+    loaded = _python(code).splitlines()[-1].split()
+    assert "gemmproof.signoff.command" in loaded
     assert [name for name in HEAVY if name in loaded] == []
 
 

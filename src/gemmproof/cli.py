@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gemmproof import __version__
-from gemmproof.options import (
-    bench,
-    check,
-    completion,
-    contract,
-    drift,
-    explain,
-    init,
-    lowering,
-    mutate,
-    reproduce,
-    signoff,
-    tune,
-)
-from gemmproof.options import list as listing
+from gemmproof.bench import command as bench
+from gemmproof.bench import tune
+from gemmproof.commands import check, completion, init
+from gemmproof.commands import list as listing
+from gemmproof.contract_search import command as contract
+from gemmproof.drift import command as drift
+from gemmproof.explain import command as explain
+from gemmproof.lowering import command as lowering
+from gemmproof.mutate import command as mutate
+from gemmproof.options import CommandOptions, add_options, explain_renamed, make_record
 from gemmproof.report.record import EXIT
+from gemmproof.reproduce import command as reproduce
 from gemmproof.settings import find_settings, list_words
+from gemmproof.signoff import command as signoff
 from gemmproof.spelling import require_one, suggest
 from gemmproof.terminal import (
     Interrupted,
@@ -37,11 +34,22 @@ from gemmproof.terminal import (
     write_all,
 )
 
-#: In the order of `gemmproof --help`; a command is named like the file of its options.
-COMMANDS = (
-    *(check, contract, explain, reproduce, drift, lowering, bench, tune, init, signoff, mutate),
-    *(listing, completion),
-)
+#: The options of each command and what runs it, in the order of `gemmproof --help`.
+COMMANDS: dict[type[CommandOptions], Callable[[Any], int]] = {
+    check.CheckOptions: check.run,
+    contract.ContractSearchOptions: contract.run,
+    explain.ExplainOptions: explain.run,
+    reproduce.ReproduceOptions: reproduce.run,
+    drift.DriftOptions: drift.run,
+    lowering.LoweringOptions: lowering.run,
+    bench.BenchOptions: bench.run,
+    tune.TuneOptions: tune.run,
+    init.InitOptions: init.run,
+    signoff.SignoffOptions: signoff.run,
+    mutate.MutateOptions: mutate.run,
+    listing.ListOptions: listing.run,
+    completion.CompletionOptions: lambda options: completion.run(options, parser()),
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,9 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_streams()
     try:
         with heed_signals():
-            options = _parse(typed)
-            command = import_module(f"gemmproof.commands.{options.command}")
-            return int(command.run(options))
+            options = parse_options(typed)
+            return COMMANDS[type(options)](options)
     except Interrupted as stop:
         say(f"{' '.join(['gemmproof', *typed[:1]])}: {stop}")
         return 128 + stop.number
@@ -73,11 +80,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flush_streams()
 
 
-def _parse(typed: list[str]) -> argparse.Namespace:
+def parse_options(typed: list[str]) -> CommandOptions:
     """Return the options: those of [tool.gemmproof] that the command has, then those typed."""
     top = parser()
     commands = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction)).choices
-    options_of = {name: set(command._option_string_actions) for name, command in commands.items()}
+    options_of = {
+        name: {word for word in command._option_string_actions if word.startswith("--")}
+        for name, command in commands.items()
+    }
     if typed and typed[0] not in options_of and not typed[0].startswith("-"):
         try:
             require_one(typed[0], options_of)
@@ -87,19 +97,19 @@ def _parse(typed: list[str]) -> argparse.Namespace:
         where = ""
         try:
             where, settings = find_settings(Path.cwd())
-            known = {
-                word for options in options_of.values() for word in options if word[:2] == "--"
-            }
-            typed[1:1] = list_words(settings, known - {"--help"}, options_of[typed[0]], typed)
+            known = set[str]().union(*options_of.values()) - {"--help"}
+            typed[1:1] = list_words(settings, known, options_of[typed[0]], typed)
         except ValueError as error:
             prefix = f"{where} [tool.gemmproof]: " if where else ""
             top.exit(EXIT["error"], f"gemmproof {typed[0]}: {prefix}{error}\n")
-    options, unknown = top.parse_known_args(typed)
+    values, unknown = top.parse_known_args(typed)
     if unknown:
         word = next((word for word in unknown if word.startswith("-")), unknown[0])
-        close = suggest(word.partition("=")[0], sorted(options_of[options.command] - {"-h"}))
-        got = f"got {word!r}, which is no option of {options.command}{close}"
-        commands[options.command].error(got)
+        option = word.partition("=")[0]
+        close = suggest(option, sorted(options_of[values.command]))
+        reason = explain_renamed(option) or f"which is no option of {values.command}{close}"
+        commands[values.command].error(f"got {word!r}, {reason}")
+    options: CommandOptions = make_record(values.record, vars(values))
     return options
 
 
@@ -108,7 +118,9 @@ def parser() -> argparse.ArgumentParser:
     top = _Parser(prog="gemmproof", description="Says whether a Triton GEMM kernel is right.")
     top.add_argument("--version", action="version", version=f"gemmproof {__version__}")
     commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
-
-    for command in COMMANDS:
-        command.add(commands)
+    for record in COMMANDS:
+        texts: dict[str, Any] = asdict(record.command)
+        command = commands.add_parser(**texts, allow_abbrev=False)
+        command.set_defaults(record=record)
+        add_options(command, record)
     return top

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gemmproof.bench.fixture import gemm_benchmark  # noqa: F401 - a fixture of the plugin
-from gemmproof.plugin_options import Options, add_options, read_options
+from gemmproof.plugin_options import PluginOptions, add_options, read_options
 from gemmproof.plugin_reports import Reports, Subject, choose_judge
 from gemmproof.properties.codec import decode, encode
 from gemmproof.report.github import is_wanted
@@ -87,7 +87,7 @@ def _annotate(items: list[dict[str, Any]]) -> list[str]:
 ACCUMULATOR = "accumulator_as_declared"  # the property that --gemm-drift adds
 SIMULATOR, CUDA = "simulator", "cuda"
 NO_DEVICE = "left out: registered device_only, it is judged with --gemm-device cuda"
-OPTIONS = pytest.StashKey[Options]()
+OPTIONS = pytest.StashKey[PluginOptions]()
 LEFT_OUT = pytest.StashKey[dict[str, None]]()  # the names of kernels that only a GPU can judge
 
 
@@ -139,7 +139,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A wrong option is refused before any test is imported or run.
     config.stash[OPTIONS] = options = read_options(config)
     config.stash[LEFT_OUT] = {}
-    if options.device is not None:
+    if options.gpu is not None:
         from gemmproof.fake_device import DeviceRequest
 
         DeviceRequest.device = True
@@ -149,7 +149,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    device = config.stash[OPTIONS].device
+    device = config.stash[OPTIONS].gpu
     return None if device is None else f"gemmproof: launches on the {_describe_gpu(device)}"
 
 
@@ -158,7 +158,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         options = metafunc.config.stash[OPTIONS]
         items: list[Any] = []
         for kernel, conftest in _list_kernels(metafunc):
-            if kernel.device_only and options.device is None:
+            if kernel.device_only and options.gpu is None:
                 metafunc.config.stash[LEFT_OUT][kernel.name] = None
                 mark = pytest.mark.skip(reason=NO_DEVICE)
                 items.append(pytest.param(None, id=kernel.name, marks=mark))
@@ -173,13 +173,13 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def gemm_options(pytestconfig: pytest.Config) -> Options:
+def gemm_options(pytestconfig: pytest.Config) -> PluginOptions:
     """Return the options of this run."""
     return pytestconfig.stash[OPTIONS]
 
 
 @pytest.fixture(scope="session")
-def gemm_reports(request: pytest.FixtureRequest, gemm_options: Options) -> Iterator[Reports]:
+def gemm_reports(request: pytest.FixtureRequest, gemm_options: PluginOptions) -> Iterator[Reports]:
     """Yield the reports of this run: all properties of a kernel and format are judged together."""
     run = getattr(request.config, "workerinput", None)  # of pytest-xdist
     with contextlib.ExitStack() as closes:
@@ -198,12 +198,12 @@ def gemm_reports(request: pytest.FixtureRequest, gemm_options: Options) -> Itera
 
 
 @pytest.fixture
-def gemm_report(gemm_item: GemmItem, gemm_reports: Reports, gemm_options: Options) -> Report:
+def gemm_report(gemm_item: GemmItem, gemm_reports: Reports, gemm_options: PluginOptions) -> Report:
     """Return the report on the item's kernel and format."""
     from gemmproof.reference.gpus import UNMODELLED
 
-    if gemm_item.is_drift and gemm_options.target in UNMODELLED:
-        pytest.skip(f"{gemm_options.target} has no model of its matrix cores")
+    if gemm_item.is_drift and gemm_options.search.gpu in UNMODELLED:
+        pytest.skip(f"{gemm_options.search.gpu} has no model of its matrix cores")
     return gemm_reports.find(gemm_item)
 
 
@@ -292,7 +292,7 @@ def _short(value: object) -> str:
 
 
 def _list_items(
-    kernel: KernelUnderTest, format_: str, options: Options, conftest: str | None
+    kernel: KernelUnderTest, format_: str, options: PluginOptions, conftest: str | None
 ) -> Iterator[GemmItem]:
     """Yield an item for each property that this kernel must have in a format."""
     from gemmproof.properties.contract import COMPILER
@@ -301,7 +301,7 @@ def _list_items(
     narrowed = replace(kernel, contract=replace(kernel.contract, formats=(format_,)))
     for judged in list_required(narrowed):
         yield GemmItem(kernel, format_, judged.name, conftest=conftest)
-    for judged in list_required(narrowed, launched=True) if options.device is not None else ():
+    for judged in list_required(narrowed, launched=True) if options.gpu is not None else ():
         yield GemmItem(kernel, format_, judged.name, CUDA, conftest)
     for judged in list_compiled(narrowed):
         yield GemmItem(kernel, format_, judged.name, COMPILER, conftest)

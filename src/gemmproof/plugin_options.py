@@ -2,199 +2,132 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gemmproof.settings import EXAMPLES
+from gemmproof.commands import groups
+from gemmproof.options import RENAMED, Option, flag, group, iter_options, make_record
+from gemmproof.properties.cases.case import Case
+from gemmproof.reference.gpus import TARGETS
 
 if TYPE_CHECKING:
     from gemmproof.backends.cuda_device import Gpu
-    from gemmproof.properties.cases.case import Case
 
-DEFAULTS = {
-    "gemm_max_examples": str(EXAMPLES),
-    "gemm_seed": "0",
-    "gemm_proof": "false",
-    "gemm_time_limit": "30",
-    "gemm_memory_limit": "8",
-    "gemm_annotations": "auto",
-}
-DEVICES = ("cpu", "cuda")
-SETTINGS = pytest.StashKey[dict[str, Any]]()
+YES, NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a pytest run for each kernel; `device` is the GPU that launches, if one does.
+class PluginOptions:
+    """The options of a pytest run, each as `--gemm-NAME` and as a line of the ini file.
 
-    `kept` is where failing cases are kept: a folder, False for nowhere, None for the project's.
-    A worker may take `time_limit` seconds and `memory_limit` GiB; with `in_process` there is none.
+    `gpu` is the GPU that launches, if one does.
     """
 
-    max_examples: int
-    seed: int
-    target: str | None
-    case: Case | None
-    drift: bool
-    proof: bool
-    premise: bool
-    device: Gpu | None
-    time_limit: int
-    memory_limit: int
-    in_process: bool
-    annotations: str
-    kept: str | bool | None = None
+    search: groups.SearchOptions = group(groups.SearchOptions())
+    judge: groups.JudgeOptions = group(groups.JudgeOptions(proof=False))
+    drift: bool = flag("measure the accumulator and the drift of each kernel too, seconds each")
+    in_process: bool = flag("run kernels in pytest's own process: one that crashes ends the run")
+    annotations: str = groups.annotations_option()
+    worker: groups.WorkerOptions = group(groups.WorkerOptions())
+    gpu: Gpu | None = None
 
 
 def add_options(parser: pytest.Parser) -> None:
     """Declare the options, and an ini line for each."""
     group = parser.getgroup("gemmproof", "Triton GEMM kernels")
-    for name, metavar, text in (
-        ("gemm-max-examples", "N", f"cases for each kernel and format (default {EXAMPLES})"),
-        ("gemm-seed", "N", "seed that the cases are drawn from (default 0)"),
-        ("gemm-target", "GPU", "predict this GPU's dot products (default exact IEEE)"),
-        ("gemm-case", "JSON", "judge this case only"),
-        ("gemm-device", "DEVICE", "cuda: launch what held on the GPU as well (default cpu)"),
-        ("gemm-kept", "DIR", "where failing cases are kept (default .gemmproof)"),
-        ("gemm-time-limit", "S", "counted seconds a call, or without a sign of life (default 30)"),
-        ("gemm-memory-limit", "GIB", "GiB that a worker process may take (default 8)"),
-        ("gemm-annotations", "HOW", "auto, github or none: annotate lines in GitHub's jobs (auto)"),
-    ):
-        group.addoption(f"--{name}", metavar=metavar, help=text)
-        parser.addini(name.replace("-", "_"), text, default="")
-    for name, text in (
-        ("gemm-drift", "measure the accumulator and the drift of each kernel too, seconds each"),
-        ("gemm-premise", "compile what --gemm-target predicts, and compare it with the prediction"),
-        ("gemm-in-process", "run kernels in pytest's own process: one that crashes ends the run"),
-    ):
-        group.addoption(f"--{name}", action="store_true", default=None, help=text)
-        parser.addini(name.replace("-", "_"), text, default="false")
-    no_kept = {"dest": "gemm_kept", "action": "store_const", "const": "false"}
-    group.addoption("--gemm-no-kept", **no_kept, help="keep no failing cases, and try none first")
-    text = "first try to decide for every size what a solver can"
-    for option, const in (("--gemm-proof", "true"), ("--gemm-no-proof", "false")):
-        arguments = {"dest": "gemm_proof", "action": "store_const", "const": const}
-        group.addoption(option, **arguments, help=text if const == "true" else "the opposite")
-    parser.addini("gemm_proof", text, default="")
+    for option in iter_options(PluginOptions):
+        dest, text = {"dest": _dest(option)}, option.filled_help
+        constant = {"action": "store_const", "const": "true"}
+        value = {"metavar": option.metavar} if option.metavar else constant
+        group.addoption(f"--gemm-{option.name}", **dest, **value, help=text)
+        if option.negated:
+            off = {"action": "store_const", "const": "false", "help": option.negated}
+            group.addoption(f"--gemm-no-{option.name}", **dest, **off)
+        parser.addini(_dest(option), text, default="")
+    for old, new in _iter_renamed():
+        group.addoption(f"--{old}", nargs="?", const="", help=argparse.SUPPRESS)
+        parser.addini(old.replace("-", "_"), f"is now {new.replace('-', '_')}", default="")
 
 
-def read_options(config: pytest.Config) -> Options:
+def _dest(option: Option) -> str:
+    return f"gemm_{option.name.replace('-', '_')}"
+
+
+def _iter_renamed() -> Iterator[tuple[str, str]]:
+    return ((f"gemm{old[1:]}", f"gemm{new[1:]}") for old, new in RENAMED.items())
+
+
+def read_options(config: pytest.Config) -> PluginOptions:
     """Return the options of a run. Raises pytest.UsageError, in one line."""
-    return Options(
-        max_examples=_read_integer(config, "gemm_max_examples", 1),
-        seed=_read_integer(config, "gemm_seed", 0),
-        target=_read_target(config),
-        case=_read_case(config),
-        drift=_read_flag(config, "gemm_drift"),
-        proof=_read_truth("gemm_proof", _read_option(config, "gemm_proof")),
-        premise=_read_premise(config),
-        device=_find_device(config),
-        time_limit=_read_integer(config, "gemm_time_limit", 1),
-        memory_limit=_read_integer(config, "gemm_memory_limit", 1),
-        in_process=_read_flag(config, "gemm_in_process"),
-        annotations=_read_annotations(config),
-        kept=_read_kept(config),
-    )
+    from gemmproof.settings import find_settings
 
-
-def _read_option(config: pytest.Config, name: str) -> str:
-    """Return the option as typed, else of the ini file, else of [tool.gemmproof], else ""."""
-    typed = config.getoption(name)
-    text = config.getini(name).strip() if typed is None else typed
-    if text or typed is not None:
-        return text
-    setting = name.removeprefix("gemm_").replace("_", "-")
-    return str(_read_settings(config).get(setting, DEFAULTS.get(name, "")))
-
-
-def _read_settings(config: pytest.Config) -> dict[str, Any]:
-    """Return [tool.gemmproof], read once, when an option first needs it."""
-    if SETTINGS not in config.stash:
-        from gemmproof.settings import find_settings
-
-        try:
-            config.stash[SETTINGS] = find_settings(config.rootpath)[1]
-        except ValueError as error:
-            raise pytest.UsageError(str(error)) from None
-    return config.stash[SETTINGS]
-
-
-def _read_integer(config: pytest.Config, name: str, least: int) -> int:
-    text = _read_option(config, name)
-    if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) < 2**31):
-        raise pytest.UsageError(f"{name}: got {text!r}, expected an integer from {least}")
-    return int(text)
-
-
-def _read_target(config: pytest.Config) -> str | None:
-    text = _read_option(config, "gemm_target")
-    if not text:
-        return None
-    from gemmproof.reference.gpus import GPUS
-
-    if text not in GPUS:
-        raise pytest.UsageError(f"gemm_target: got {text!r}, expected one of: {' '.join(GPUS)}")
-    return text
-
-
-def _read_annotations(config: pytest.Config) -> str:
-    text = _read_option(config, "gemm_annotations")
-    if text not in ("auto", "github", "none"):
-        raise pytest.UsageError(f"gemm_annotations: got {text!r}, expected auto, github or none")
-    return text
-
-
-def _read_flag(config: pytest.Config, name: str) -> bool:
-    return bool(config.getoption(name)) or _read_truth(name, config.getini(name))
-
-
-def _read_premise(config: pytest.Config) -> bool:
-    from gemmproof.reference.gpus import TARGETS
-
-    asked, target = _read_flag(config, "gemm_premise"), _read_target(config)
-    if asked and target not in TARGETS and _read_option(config, "gemm_device") != "cuda":
-        expected = f"expected one that is predicted: {' '.join(TARGETS)}"
-        raise pytest.UsageError(f"gemm_premise: got gemm_target {target or '(none)'}, {expected}")
-    return asked
-
-
-def _read_truth(name: str, text: str) -> bool:
-    text = text.strip().lower()
-    if text not in ("true", "1", "yes", "on", "false", "0", "no", "off", ""):
-        raise pytest.UsageError(f"{name}: got {text!r}, expected true or false")
-    return text in ("true", "1", "yes", "on")
-
-
-def _read_kept(config: pytest.Config) -> str | bool | None:
-    text = _read_option(config, "gemm_kept")
-    return False if text.lower() == "false" else text or None
-
-
-def _read_case(config: pytest.Config) -> Case | None:
-    text = _read_option(config, "gemm_case")
-    if not text and config.getoption("gemm_case") is None:
-        return None
-    from gemmproof.properties.cases.case import Case
-
+    for old, new in _iter_renamed():
+        dest = old.replace("-", "_")
+        if config.getoption(dest) is not None:
+            raise pytest.UsageError(f"got --{old}, which is now --{new}")
+        if config.getini(dest):
+            raise pytest.UsageError(f"got {dest}, which is now {new.replace('-', '_')}")
     try:
-        return Case.from_json(text)
+        settings = find_settings(config.rootpath)[1]
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    # [tool.gemmproof] is shared with machines that have no GPU
+    settings = {name: value for name, value in settings.items() if name != "device"}
+    texts = (
+        (option, _find_text(config, settings, option)) for option in iter_options(PluginOptions)
+    )
+    values = {option.field: _read(option, text) for option, text in texts if text is not None}
+    options: PluginOptions = make_record(PluginOptions, values)
+    _require_judged(options)
+    return replace(options, gpu=_find_gpu(options))
+
+
+def _find_text(config: pytest.Config, settings: Mapping[str, Any], option: Option) -> str | None:
+    """Return the option as typed, else of the ini file, else of the settings, else None."""
+    typed: str | None = config.getoption(_dest(option))
+    if typed is not None:
+        return typed
+    if text := config.getini(_dest(option)).strip():
+        return str(text)
+    return str(settings[option.name]) if option.name in settings else None
+
+
+def _read(option: Option, text: str) -> Any:
+    """Return the value of a text: of a flag true or false, and false of one that is negated."""
+    word = text.strip().lower()
+    if not option.metavar and word not in (*YES, *NO):
+        raise pytest.UsageError(f"{_dest(option)}: got {text!r}, expected true or false")
+    if not option.metavar or (option.negated and word == "false"):
+        return word in YES
+    try:
+        return option.read(text)
+    except argparse.ArgumentTypeError as error:
+        raise pytest.UsageError(f"{_dest(option)}: {error}") from None
+
+
+def _require_judged(options: PluginOptions) -> None:
+    """Refuse a case that is none, and a comparison with a model that no target has."""
+    target, judge = options.search.gpu, options.judge
+    try:
+        _ = None if judge.case is None else Case.from_json(judge.case)
     except ValueError as error:
         raise pytest.UsageError(f"--gemm-case: {error}") from None
+    if judge.check_model and target not in TARGETS and judge.device != "cuda":
+        got = f"got gemm_target {target or '(none)'}"
+        expected = f"expected one that is predicted: {' '.join(TARGETS)}"
+        raise pytest.UsageError(f"gemm_check_model: {got}, {expected}")
 
 
-def _find_device(config: pytest.Config) -> Gpu | None:
-    # not from [tool.gemmproof], which is shared with machines that have no GPU
-    typed = config.getoption("gemm_device")
-    text = config.getini("gemm_device").strip() if typed is None else typed
-    if text not in (*DEVICES, "") or (typed is not None and not text):
-        raise pytest.UsageError(f"gemm_device: got {text!r}, expected cpu or cuda")
-    if text != "cuda":
+def _find_gpu(options: PluginOptions) -> Gpu | None:
+    if options.judge.device != "cuda":
         return None
     from gemmproof.backends.cuda_device import find_gpu
 
-    device = find_gpu()
-    if device is None:
+    gpu = find_gpu()
+    if gpu is None:
         raise pytest.UsageError("gemm_device: got 'cuda', but torch finds no GPU, expected one")
-    return device
+    return gpu

@@ -16,10 +16,9 @@ from gemmproof.properties.codec import decode
 
 if TYPE_CHECKING:
     from gemmproof.plugin import GemmItem
-    from gemmproof.plugin_options import Options
+    from gemmproof.plugin_options import PluginOptions
     from gemmproof.report.record import Report
     from gemmproof.worker.protocol import Request
-    from gemmproof.worker.supervisor import Limits
 
 # the key of one judgement: the kernel of a conftest, at a format, by its drift or all else
 Subject = tuple[str | None, str, str, bool]
@@ -75,7 +74,7 @@ class Reports:
         return self.folder / f"{name}.json"
 
 
-def choose_judge(options: Options, closes: contextlib.ExitStack) -> Judge:
+def choose_judge(options: PluginOptions, closes: contextlib.ExitStack) -> Judge:
     """Return the function that makes a report: in a worker process, or in this one if requested.
 
     A kernel that an object registers, and no file, is judged here too: no worker could load it.
@@ -86,7 +85,7 @@ def choose_judge(options: Options, closes: contextlib.ExitStack) -> Judge:
     def start() -> None:  # when the first kernel is judged, not in a process that judges none
         from gemmproof.worker.supervisor import preload
 
-        closes.enter_context(preload(limits=_limit(options)))
+        closes.enter_context(preload(limits=options.worker.limits))
 
     def judge(item: GemmItem) -> Report:
         if options.in_process or item.conftest is None:
@@ -98,21 +97,21 @@ def choose_judge(options: Options, closes: contextlib.ExitStack) -> Judge:
     return judge
 
 
-def _judge_in_worker(item: GemmItem, options: Options) -> Report:
+def _judge_in_worker(item: GemmItem, options: PluginOptions) -> Report:
     """Return the report on a kernel, as check and signoff make it."""
     from gemmproof.engine.saved_cases import find_store, format_saved, judge_kept
 
     request = replace(
-        _ask("check", item, options.target),
-        max_examples=options.max_examples,
-        seed=options.seed,
-        launch=options.device is not None,
-        case=None if options.case is None else options.case.to_json(),
-        proof=options.proof,
-        premise=options.premise,
+        _ask("check", item, options.search.gpu),
+        max_examples=options.search.max_examples,
+        seed=options.search.seed,
+        launch=options.gpu is not None,
+        case=options.judge.case,
+        proof=options.judge.proof,
+        premise=options.judge.check_model,
     )
-    store = find_store(options.kept, request)
-    report, worker = judge_kept(request, _limit(options), store)
+    store = find_store(options.judge.saved_cases, request)
+    report, worker = judge_kept(request, options.worker.limits, store)
     if note := format_saved(worker):
         print(note)
     if report.verdict != "pass":
@@ -120,14 +119,14 @@ def _judge_in_worker(item: GemmItem, options: Options) -> Report:
     return report
 
 
-def _measure_in_worker(item: GemmItem, options: Options) -> Report:
+def _measure_in_worker(item: GemmItem, options: PluginOptions) -> Report:
     from gemmproof.engine.assemble import make_error
     from gemmproof.reference.gpus import DEFAULT
     from gemmproof.report.record import Report
     from gemmproof.worker.supervisor import watch
 
     name = item.kernel.name
-    worker = watch(_ask("drift", item, options.target or DEFAULT), _limit(options))
+    worker = watch(_ask("drift", item, options.search.gpu or DEFAULT), options.worker.limits)
     if "report" in worker.events:
         return decode(Report, worker.events["report"]["report"], "report")
     unmeasured = worker.events.get("unmeasured", {"why": worker.how})["why"]
@@ -148,7 +147,7 @@ def _ask(what: str, item: GemmItem, target: str | None) -> Request:
     )
 
 
-def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
+def _judge_here(item: GemmItem, options: PluginOptions, broken: list[str]) -> Report:
     """Return the report on a kernel, made in this process.
 
     A kernel whose CUDA error leaves the device unusable is added to `broken`; none is launched
@@ -156,25 +155,27 @@ def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
     """
     import gemmproof
     from gemmproof.engine.assemble import make_error
+    from gemmproof.properties.cases.case import Case
 
     kernel = replace(item.kernel, contract=replace(item.kernel.contract, formats=(item.format,)))
-    device = None if broken else options.device
+    case = None if options.judge.case is None else Case.from_json(options.judge.case)
+    device = None if broken else options.gpu
     try:
         report = gemmproof.check(
             kernel,
-            max_examples=options.max_examples,
-            seed=options.seed,
-            target=options.target,
-            case=options.case,
-            proof=options.proof,
-            premise=options.premise,
+            max_examples=options.search.max_examples,
+            seed=options.search.seed,
+            target=options.search.gpu,
+            case=case,
+            proof=options.judge.proof,
+            premise=options.judge.check_model,
             launch=device is not None,
             device=device,
-            seconds=options.time_limit,
+            seconds=options.worker.time_limit,
         )
     except ValueError as error:  # this kernel does not take the case: the error has the reason
         return make_error(kernel.name, str(error))
-    if broken and options.device is not None:
+    if broken and options.gpu is not None:
         reason = f"not run: a CUDA error of {broken[0]} left the device unusable in this process"
         return report.with_note(f"{reason}; run the item alone")
     if any(f.fault == "cuda_error" for f in report.findings):
@@ -182,7 +183,7 @@ def _judge_here(item: GemmItem, options: Options, broken: list[str]) -> Report:
     return report
 
 
-def _measure_here(item: GemmItem, options: Options) -> Report:
+def _measure_here(item: GemmItem, options: PluginOptions) -> Report:
     from gemmproof.drift.run import drift_of
     from gemmproof.engine.assemble import make_error
     from gemmproof.reference.accumulator import NotMeasurable
@@ -190,12 +191,6 @@ def _measure_here(item: GemmItem, options: Options) -> Report:
     from gemmproof.reference.simulator import SimulatorError
 
     try:
-        return drift_of(item.kernel, item.format, target=options.target or DEFAULT)
+        return drift_of(item.kernel, item.format, target=options.search.gpu or DEFAULT)
     except (SimulatorError, NotMeasurable) as error:
         return make_error(item.kernel.name, f"{item.kernel.name} at {item.format}: {error}")
-
-
-def _limit(options: Options) -> Limits:
-    from gemmproof.worker.supervisor import Limits
-
-    return Limits(case=options.time_limit, memory=options.memory_limit << 30)

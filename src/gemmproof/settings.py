@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from gemmproof.options import explain_renamed
 from gemmproof.spelling import suggest
 
-PROVES = True  # whether a command tries to prove by default
 EXAMPLES = 100  # cases of each format, by default
 # pytest's files in its own order, each with the tables or sections that it reads there
 PYTEST_FILES = {
@@ -60,6 +60,8 @@ def list_words(
     """
     for name, value in settings.items():
         option = f"--{name}"
+        if renamed := explain_renamed(option):
+            raise ValueError(f"got {name!r}, {renamed.replace('--', '')}")
         if option not in known:
             options = sorted(word.removeprefix("--") for word in known)
             close = suggest(name, options)

@@ -15,9 +15,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from gemmproof.fake_device import fake_device
+from gemmproof.options import option
 from gemmproof.reference.provenance import raising_line, words_of
 from gemmproof.spelling import find_format
 
@@ -38,9 +39,14 @@ _USES = ("written", "updated")
 class Calling:
     """The values of --call, --operand and --spec; plain text, to be sent to a worker."""
 
-    call: str | None = None
-    operands: tuple[str, ...] = ()
-    spec: str | None = None
+    title: ClassVar = "how the wrapper is called, and what c is"
+    call: str | None = option("CALL", 'in the target\'s names: "linear(a, b.t(), bias)"')
+    operands: tuple[str, ...] = option(
+        "NAME=...", "taken by name besides a and b, repeatable: scale=fp32[M], ids=int32[M] 0..7,"
+        " bias=bf16[N] optional, out=bf16[M, N] written, alpha=1.0|0.5", name="operand",
+        repeated=True
+    )  # fmt: skip
+    spec: str | None = option("FORMULA", 'what c is: "(a @ b) * scale[:, None] + bias"')
 
     @property
     def is_plain(self) -> bool:
@@ -56,12 +62,6 @@ class Calling:
                 raise ValueError(f"--operand: got {name} twice, expected it once")
             operands[name] = operand
         return operands
-
-    def to_argv(self) -> list[str]:
-        """Return the equivalent options of a command line."""
-        arguments = [word for text in self.operands for word in ("--operand", text)]
-        arguments += ["--spec", self.spec] if self.spec is not None else []
-        return [*arguments, "--call", self.call] if self.call is not None else arguments
 
     def state(self, name: str) -> KernelUnderTest:
         """Return a kernel with these operands and this formula, which cannot be called.

@@ -12,10 +12,10 @@ import pytest
 from tests.bench.fake_cuda_device import MEASURE_CEILING, FakeDevice, measure_small
 from tests.support.cli_project import NO_ROOM, refuse
 
+from gemmproof.bench import command
 from gemmproof.bench import task as worker
 from gemmproof.bench.record import BenchReport
 from gemmproof.cli import main
-from gemmproof.commands import bench as command
 from gemmproof.properties.codec import decode
 from gemmproof.target import TargetError
 from gemmproof.terminal import Interrupted

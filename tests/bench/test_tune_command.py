@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import pytest
 from tests.support.cli_project import NO_ROOM, refuse
 
+from gemmproof.bench import command as bench_command
+from gemmproof.bench import tune
+from gemmproof.bench.command import BenchOptions
 from gemmproof.bench.record import BenchReport, Interval, TimedRow
 from gemmproof.cli import main
-from gemmproof.commands import bench as bench_command
-from gemmproof.commands import tune
 from gemmproof.kernels import KERNELS
 from gemmproof.kernels.tables import SCHEMA, read_table
 
@@ -38,9 +38,9 @@ ROWS = (
 @pytest.fixture
 def measured(monkeypatch):
     """Fake the rows that the worker measured, and record the options of each request."""
-    asked: list[argparse.Namespace] = []
+    asked: list[BenchOptions] = []
 
-    def measure(options):
+    def measure(options, command):
         asked.append(options)
         bench_command.request_of(options)
         return BenchReport(FACTS, (), ROWS)
@@ -78,16 +78,16 @@ def test_every_kernel_is_asked_for_with_columns_of_b(measured, tmp_path):
     assert main(["tune", str(tmp_path / "t.json")]) == 0
     (options,) = measured
     assert options.columns
-    assert options.dtype == ["bf16"]
+    assert options.dtype == ("bf16",)
     assert options.against == options.targets[0]
-    assert options.targets == [f"gemmproof.kernels.{name}:{name}" for name in tune.KERNELS]
+    assert options.targets == tuple(f"gemmproof.kernels.{x}:{x}" for x in tune.KERNELS)
     assert set(tune.KERNELS) == set(KERNELS)
     assert tune.SCHEMA == SCHEMA
 
 
 def test_one_kernel_can_be_named(measured, tmp_path):
     assert main(["tune", str(tmp_path / "t.json"), "--kernel", "matmul_tma"]) == 0
-    assert measured[0].targets == ["gemmproof.kernels.matmul_tma:matmul_tma"]
+    assert measured[0].targets == ("gemmproof.kernels.matmul_tma:matmul_tma",)
 
 
 @pytest.mark.parametrize(

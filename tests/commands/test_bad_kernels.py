@@ -136,10 +136,9 @@ def test_memory_that_no_such_gpu_has_is_a_finding_less_is_incomplete(capsys, mon
 
 
 def test_the_default_limits_reach_the_worker(monkeypatch):
-    from gemmproof.cli import parser
-    from gemmproof.commands.output import limits_of
+    from gemmproof.cli import parse_options
 
-    limits = limits_of(parser().parse_args(["check", "x.py:f"]))
+    limits = parse_options(["check", "x.py:f"]).worker.limits
     assert (limits.case, limits.total, limits.each) == (30, 600, 3)
     assert limits.memory <= 8 << 30
 

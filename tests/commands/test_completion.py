@@ -12,7 +12,7 @@ from gemmproof.commands.completion import write_script
 from gemmproof.reference.formats import OPERANDS, RESULTS
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
 
-NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
+NAMES = [options.command.name for options in COMMANDS]
 ASK = """
 source "$1"
 shift
@@ -31,7 +31,7 @@ def completing(tmp_path_factory):
         (folder / name).touch()
     (folder / "myfolder").mkdir()
     script = folder / "completion.bash"
-    script.write_text(write_script("bash"))
+    script.write_text(write_script("bash", parser()))
 
     def complete(*args):
         typed = ["bash", "--norc", "-c", ASK, "bash", str(script), "gemmproof", *args]

@@ -9,9 +9,8 @@ import pytest
 from tests.support.cli_project import refuse
 
 from gemmproof.cli import EXIT, main
-from gemmproof.commands import check
-from gemmproof.commands.check import Checks, merge
-from gemmproof.commands.contract import _find_widest
+from gemmproof.contract_search import search
+from gemmproof.contract_search.search import Checks, find_widest, merge
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
@@ -131,8 +130,8 @@ class Kernels:
 
 
 def widest(kernels, monkeypatch, jobs=1):
-    monkeypatch.setattr(check, "judge", kernels.judge)
-    return _find_widest(Contract(), Checks(Request("check", "k"), Limits(), jobs))
+    monkeypatch.setattr(search, "judge", kernels.judge)
+    return find_widest(Contract(), Checks(Request("check", "k"), Limits(), jobs))
 
 
 def test_the_formats_of_a_contract_are_checked_at_the_same_time(monkeypatch):
@@ -162,7 +161,7 @@ def test_formats_wait_for_no_contract_that_the_stated_one_breaks(monkeypatch, ca
 
 def test_reports_of_formats_are_merged_each_fault_once(monkeypatch):
     kernels = Kernels(())
-    monkeypatch.setattr(check, "judge", kernels.judge)
+    monkeypatch.setattr(search, "judge", kernels.judge)
     checks = Checks(Request("check", "k"), Limits(), 2)
     report = merge(checks.check(Contract(formats=("fp16", "int8")), "k"))
     assert (report.verdict, len(report.findings), report.seconds) == ("fail", 1, 2.0)

@@ -11,8 +11,8 @@ import pytest
 from tests.support import drift_kernels
 from tests.support.cli_project import NO_ROOM, refuse
 
-from gemmproof.cli import main, parser
-from gemmproof.commands import drift as command
+from gemmproof.cli import main, parse_options
+from gemmproof.drift import command
 from gemmproof.drift.plot import draw
 from gemmproof.drift.run import drift
 from gemmproof.properties.codec import dump, encode, parse
@@ -39,7 +39,7 @@ def run_with(report: Report | None, monkeypatch, *args: str, gpu=None, **events)
     if report:
         outcome.events["report"] = {"report": encode(report)}
     monkeypatch.setattr(command, "watch", lambda *_: outcome)
-    options = parser().parse_args(["drift", "tests/support/drift_kernels.py:passed", *args])
+    options = parse_options(["drift", "tests/support/drift_kernels.py:passed", *args])
     return command.run(options)
 
 

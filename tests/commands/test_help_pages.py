@@ -13,8 +13,8 @@ import pytest
 from tests.corpora.mutants.table import MUTANTS, SURVIVORS
 from tests.support.lanes import first_of_each
 
-from gemmproof.cli import parser
-from gemmproof.commands.check import contract_of
+from gemmproof.cli import parse_options, parser
+from gemmproof.commands.groups import contract_of
 from gemmproof.drift.run import drift_of
 from gemmproof.engine.check import check
 from gemmproof.explain.text import WIDTH, is_example, page_lines
@@ -230,9 +230,10 @@ def write_example(folder: Path, page: Page, is_wrong: bool) -> str:
 def judge_example(target: str, page: Page, max_examples: int = 60) -> Report:
     """Return the report of `check` under the example's options, without a proof."""
     *_, argv = read_example(page)
-    options = parser().parse_args(["check", target, "--no-proof", *argv])
-    kernel = KernelUnderTest("matmul", load(parse(target)), contract_of(options, parse(target)))
-    return check(kernel, max_examples=max_examples, target=options.gpu)
+    options = parse_options(["check", target, "--no-proof", *argv])
+    contract = contract_of(options.contract, parse(target))
+    kernel = KernelUnderTest("matmul", load(parse(target)), contract)
+    return check(kernel, max_examples=max_examples, target=options.search.gpu)
 
 
 @pytest.mark.parametrize("name", first_of_each(JUDGED))

@@ -8,8 +8,8 @@ from tests.support.pytest_project import HEAD
 
 from gemmproof import terminal as shown
 from gemmproof.cli import main
-from gemmproof.commands import check
-from gemmproof.commands.check import Checks
+from gemmproof.contract_search import search
+from gemmproof.contract_search.search import Checks
 from gemmproof.properties.contract import Contract
 from gemmproof.report.record import SCHEMA, Report
 from gemmproof.terminal import say
@@ -90,13 +90,13 @@ def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
 
     monkeypatch.setattr(shown, "EVERY", 0.1)
     monkeypatch.setattr(shown, "say", tell)
-    monkeypatch.setattr(check, "judge", judge_until_printed)
+    monkeypatch.setattr(search, "judge", judge_until_printed)
     contract = Contract(formats=("fp16", "bf16"))
     checks = Checks(Request("check", "matmul"), Limits(), jobs=1)
     assert set(checks.check(contract, "matmul as it is")) == {"fp16", "bf16"}
     lines = capsys.readouterr().err.splitlines()
     assert "matmul as it is: 0 of 2 formats; 10 of 20 cases" in lines
     assert any(line.startswith("matmul as it is: 1 of 2 formats; 10 of 20 c") for line in lines)
-    monkeypatch.setattr(check, "judge", judge)
+    monkeypatch.setattr(search, "judge", judge)
     Checks(Request("check", "matmul"), Limits(), jobs=1, quiet=True).check(contract, "matmul")
     assert capsys.readouterr().err == ""

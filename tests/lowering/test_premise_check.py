@@ -1,4 +1,4 @@
-"""`check --premise`: compilations, reports, and the cost of a compiler that fails."""
+"""`check --check-model`: compilations, reports, and the cost of a compiler that fails."""
 
 import json
 import os
@@ -102,15 +102,18 @@ def test_without_a_prediction_there_is_no_premise(target, capsys):
     with pytest.raises(ValueError, match=f"premise: got target {target}, expected one of sm_70"):
         check(KERNEL, case=CASE, target=target, premise=True)
     options = [] if target is None else ["--target", target]
-    assert main(["check", TARGET, "--premise", *options]) == EXIT["error"]
+    assert main(["check", TARGET, "--check-model", *options]) == EXIT["error"]
     got = target or "no --target"
-    assert f"--premise: got {got}, expected one that is predicted: sm_70" in capsys.readouterr().err
+    assert (
+        f"--check-model: got {got}, expected one that is predicted: sm_70"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.lane("full")
 def test_the_command(tmp_path, capsys):
     file = tmp_path / "report.json"
-    assert main(["check", TARGET, *SIZES, "--premise", "--json", str(file)]) == 0
+    assert main(["check", TARGET, *SIZES, "--check-model", "--json", str(file)]) == 0
     out = capsys.readouterr().out
     assert "model check: 1 launch compiled for sm_80, all as predicted" in out
     document = json.loads(file.read_text())["model_check"]

@@ -67,7 +67,7 @@ def test_the_record_is_what_its_json_says():
 
 @pytest.mark.lane("full")
 def test_a_sign_off_and_its_pages_say_it(project, capsys):
-    command = ["signoff", "--target", "sm_80", "--premise", "--case", CASE, "--quiet"]
+    command = ["signoff", "--target", "sm_80", "--check-model", "--case", CASE, "--quiet"]
     pages = ["--markdown", "signed.md", "--html", "signed.html", "--json", "signed.json"]
     main([*command, *pages])
     line = "model check: 1 launch compiled for sm_80, all as predicted"
@@ -76,8 +76,8 @@ def test_a_sign_off_and_its_pages_say_it(project, capsys):
     assert line in Path("signed.html").read_text()
     record = json.loads(Path("signed.json").read_text())["kernels"][0]["model_check"]
     assert (record["launches"], record["dots"], record["agreed"]) == (1, 1, 1)
-    assert main(["signoff", "--premise"]) == EXIT["error"]
-    assert "--premise: got no --target" in capsys.readouterr().err
+    assert main(["signoff", "--check-model"]) == EXIT["error"]
+    assert "--check-model: got no --target" in capsys.readouterr().err
 
 
 @pytest.mark.lane("full")
@@ -93,11 +93,11 @@ def test_the_plugin_takes_it(project):
         }
         return run_module("pytest", *args, cwd=Path.cwd(), env=env)
 
-    code, out = run("--gemm-premise", "--gemm-target", "sm_80", "--gemm-case", CASE)
+    code, out = run("--gemm-check-model", "--gemm-target", "sm_80", "--gemm-case", CASE)
     assert code == 0, out
-    code, out = run("--gemm-premise")
+    code, out = run("--gemm-check-model")
     assert code == pytest.ExitCode.USAGE_ERROR
-    assert "gemm_premise: got gemm_target (none), expected one that is predicted: sm_70" in out
+    assert "gemm_check_model: got gemm_target (none), expected one that is predicted: sm_70" in out
 
 
 def test_a_worker_that_dies_while_it_compiles_leaves_what_was_judged():

@@ -70,7 +70,7 @@ def test_a_run_without_our_items_loads_nothing_heavy(project):
         [
             (
                 ["--gemm-max-examples", "0"],
-                "gemm_max_examples: got '0', expected an integer from 1",
+                "gemm_max_examples: got '0', expected an integer 1..",
             ),
             (["-o", "gemm_seed=x"], "gemm_seed: got 'x', expected an integer from 0"),
             (["--gemm-case", "{"], "--gemm-case: case: got broken JSON"),
@@ -83,7 +83,7 @@ def test_a_run_without_our_items_loads_nothing_heavy(project):
                 ["--gemm-annotations", "gitlab"],
                 "gemm_annotations: got 'gitlab', expected auto, github or none",
             ),
-            (["--gemm-time-limit", "0"], "gemm_time_limit: got '0', expected an integer from 1"),
+            (["--gemm-time-limit", "0"], "gemm_time_limit: got '0', expected an integer 1.."),
         ]
     ),
 )
@@ -154,9 +154,10 @@ def test_each_option_is_an_ini_line_too(project):
     )
     (project / "test_kernels.py").write_text(
         SUITE + "def test_all_reach_the_run(gemm_options):\n"
-        "    assert (gemm_options.max_examples, gemm_options.seed) == (6, 3)\n"
-        "    assert (gemm_options.target, gemm_options.drift) == ('sm_80', True)\n"
-        "    assert str(gemm_options.case) == 'M=1 N=1 K=1 fp16, a row, b row'\n"
+        "    search, judge = gemm_options.search, gemm_options.judge\n"
+        "    assert (search.max_examples, search.seed) == (6, 3)\n"
+        "    assert (search.gpu, gemm_options.drift) == ('sm_80', True)\n"
+        '    assert judge.case == \'{"M":1,"N":1,"K":1,"dtype":"fp16"}\'\n'
     )
     options = ("-k", "reach or right-fp16-stays_in_bounds or right-fp16-accumulator", "-v")
     status, out = run_pytest(project, *options)
@@ -182,7 +183,7 @@ def test_the_options_reach_the_engine(project, where):
         "    monkeypatch.setattr(module, 'judge', judge, raising=False)\n"
     )
     typed = ("--gemm-max-examples", "7", "--gemm-target", "sm_90", "--gemm-proof")
-    typed += ("--gemm-premise", "--gemm-time-limit", "9", "--gemm-memory-limit", "3")
+    typed += ("--gemm-check-model", "--gemm-time-limit", "9", "--gemm-memory-limit", "3")
     typed += ("-o", "gemm_seed=5")
     here = ("--gemm-in-process",) * (where == "gemmproof")
     status, out = run_pytest(project, "-k", "right-fp16-no_races", *typed, *here)

@@ -206,7 +206,7 @@ def test_a_refused_kernel_reaches_junit_sarif_annotations_and_the_summary(
     assert gone in notifications[0]["message"]["text"]
     summary = Path("summary.md").read_text()
     assert "- **refused**: against the baseline" in summary
-    assert main([*asked, "--accept", "kernel", "--accept", "promise"]) == EXIT["pass"]
+    assert main([*asked, "--accept", "kernel", "--accept", "guarantee"]) == EXIT["pass"]
     assert "::error" not in capsys.readouterr().out  # an accepted change is no error
     assert "baseline" not in Path("r.xml").read_text()
 

@@ -9,11 +9,11 @@ import pytest
 from tests.reproduce.written_tests import ROOT
 from tests.support.cli_project import refuse
 
-from gemmproof.cli import main, parser
-from gemmproof.commands.reproduce import _describe_claims, _place_found
+from gemmproof.cli import main, parse_options
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
 from gemmproof.reproduce.bug import Place, Unreproducible, find_wrapper
+from gemmproof.reproduce.command import _describe_claims, _place_found
 from gemmproof.target import load_file
 
 CONFTEST = """
@@ -112,12 +112,12 @@ def test_a_claim_of_compiled_code_is_named_with_the_command_that_shows_it(capsys
     case = '{"M":16,"N":16,"K":16,"dtype":"fp32"}'
     shows = f"gemmproof lowering --kernel claimed --target sm_80 --case '{case}'"
     assert message.endswith(f"; see: {shows}\n")
-    assert parser().parse_args(shlex.split(shows)[1:]).gpus == ["sm_80"]
+    assert parse_options(shlex.split(shows)[1:]).gpus == ("sm_80",)
 
 
 def test_of_several_claims_the_first_is_shown_on_the_gpus_where_it_fails():
     target = ["it's.py:matmul", "--operand", "alpha=1.0"]
-    options = parser().parse_args(["reproduce", *target])
+    options = parse_options(["reproduce", *target])
     case = Case(16, 16, 16, config=2)
     findings = [
         Finding("spills_no_more", "spilled", "k.py:1: got 8 bytes on sm_80; on sm_90 too", case),
@@ -126,10 +126,11 @@ def test_of_several_claims_the_first_is_shown_on_the_gpus_where_it_fails():
     message = _describe_claims(options, findings, ["sm_80", "sm_86", "sm_90"])
     about, _, shows = message.partition("; see: ")
     assert about.startswith("no test of values shows that spills_no_more and fits_on_its_gpus fail")
-    lowering = parser().parse_args(shlex.split(shows)[1:])
-    assert (lowering.target, lowering.operand) == ("it's.py:matmul", ["alpha=1.0"])
-    assert (lowering.gpus, lowering.config) == (["sm_80", "sm_90"], "all")
-    assert Case.from_json(lowering.case) == case
+    lowering = parse_options(shlex.split(shows)[1:])
+    assert lowering.choice.target == "it's.py:matmul"
+    assert lowering.calling.operands == ("alpha=1.0",)
+    assert (lowering.gpus, lowering.launch.config) == (("sm_80", "sm_90"), "all")
+    assert Case.from_json(lowering.launch.case) == case
 
 
 MODULE = """

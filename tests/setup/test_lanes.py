@@ -107,7 +107,7 @@ def test_a_command_that_runs_within_a_test_leaves_signals_to_pytest(monkeypatch)
     """SIGTERM is to end pytest, whatever the test is about."""
     before, during = [signal.getsignal(number) for number in NUMBERS], []
 
-    def note(options):
+    def note(options, top):
         during.extend(signal.getsignal(number) for number in NUMBERS)
         return 0
 

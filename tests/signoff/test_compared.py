@@ -54,7 +54,7 @@ CHANGES = {
         {"limits": (LIMITS[0], replace(LIMITS[1], proof="c fits while M < 9"))},
         INPUTS, SIGNED, "its exact limit was c fits while M * N < 2**31; now c fits while M < 9",
     ),
-    "promise": (NARROW, INPUTS, REFUSED, "fp16 is promised no more"),
+    "guarantee": (NARROW, INPUTS, REFUSED, "fp16 is promised no more"),
     "sizes": ({"identity": identity(K="16..:16")}, INPUTS, REFUSED, "K=1 is promised no more"),
     "excuse": (
         {"identity": identity(expected={"no_races": "issue 12"})},
@@ -113,7 +113,7 @@ def test_a_claim_on_compiled_code_that_is_gone_is_refused():
     def refused(**terms):
         now = signed(report(identity=identity(**{**claims, **terms})), baseline=before)
         assert now.verdict == (REFUSED if terms else SIGNED)
-        return [change.text for change in now.changes if change.kind == "promise"]
+        return [change.text for change in now.changes if change.kind == "guarantee"]
 
     assert refused() == []
     assert refused(tensor_cores=False) == ["tensor_cores is promised no more"]

@@ -63,7 +63,7 @@ def pytest_gemm_kernels():
         KernelUnderTest("dies", dies, one),
     ]
 """
-COMMAND = ["signoff", "--max-examples", "1", "--no-kept", "--drift", "--json", "signed.json"]
+COMMAND = ["signoff", "--max-examples", "1", "--no-saved-cases", "--drift", "--json", "signed.json"]
 SAID = {
     "right": "fp16: fp32 tensor core F=25 L=16; int8: not measured (sums of integers); on sm_90",
     "narrow": "fp16 tensor core F=25 L=16, worse than the declared fp32; on sm_90",
@@ -179,7 +179,7 @@ def test_a_format_that_is_promised_no_more_has_no_drift_to_lose():
         drifts={"matmul": (bf16,)},
         baseline=drifted(WIDE_CLASS, bf16),
     )
-    assert {change.kind for change in now.changes} == {"contract", "promise"}
+    assert {change.kind for change in now.changes} == {"contract", "guarantee"}
 
 
 def test_a_lost_drift_is_said_once():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from gemmproof.options import Command, argument
 from gemmproof.report.record import EXIT
-from gemmproof.spelling import NamesOnly
+from gemmproof.spelling import NamesOnly, one_of
 from gemmproof.terminal import say, write_all
 
 # the metavars whose values are completed as paths
@@ -17,22 +19,36 @@ _WORDS = "TARGET|PROPERTY"
 _FUNCTION = "_gemmproof_words_and_files"  # shtab completes filenames for names with "_file"
 
 
-def run(options: argparse.Namespace) -> int:
+SHELLS = ("bash", "zsh", "tcsh")
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionOptions:
+    """The options of `gemmproof completion`."""
+
+    command: ClassVar = Command(
+        "completion",
+        help="print what makes a shell complete commands, options and their values",
+        description='Print a script that completes gemmproof: eval "$(gemmproof completion bash)".',
+        epilog="exit code: 0 printed, 2 bad usage",
+    )
+
+    shell: str = argument("SHELL", f"one of: {' '.join(SHELLS)}", read=one_of(*SHELLS))
+
+
+def run(options: CompletionOptions, top: argparse.ArgumentParser) -> int:
     """Print the script for the given shell."""
-    script = write_script(options.shell)
+    script = write_script(options.shell, top)
     if reason := write_all(sys.stdout, script):
         say(f"gemmproof completion: stdout: got {reason!r}, expected a place for the answer")
         return EXIT["incomplete"]
     return EXIT["pass"]
 
 
-def write_script(shell: str) -> str:
-    """Return the script, generated from the options themselves."""
+def write_script(shell: str, top: argparse.ArgumentParser) -> str:
+    """Return the script, generated from the options of the parser."""
     import shtab
 
-    from gemmproof.cli import parser
-
-    top = parser()
     for action in _list_actions(top):
         known: Any = action
         if isinstance(action.type, NamesOnly):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import keyword
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from gemmproof.commands.check import calling_of, contract_of
+from gemmproof.commands import groups
 from gemmproof.commands.output import answer, refuse
+from gemmproof.options import Command, argument, flag, group, option
 from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract
 from gemmproof.report.files import find_obstacle, replace_file
@@ -32,14 +34,34 @@ from gemmproof.suite import *  # noqa: E402, F403
 '''
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, slots=True)
+class InitOptions:
+    """The options of `gemmproof init`."""
+
+    command: ClassVar = Command(
+        "init",
+        help="write the files by which pytest judges a kernel",
+        description="Write conftest.py and test_gemm.py for the wrapper f(a, b) -> c of a kernel.",
+        epilog="exit code: 0 written, 2 bad usage or target, or a file in the way",
+    )
+
+    target: str = argument("TARGET", groups.TARGET)
+    expected: tuple[tuple[str, str], ...] = groups.expected_option()
+    directory: str = option("DIR", "the folder to write to (default: the current one)", default=".")
+    force: bool = flag("overwrite either file where it is there already")
+    contract: groups.ContractOptions = group(groups.ContractOptions())
+    calling: Calling = group(Calling())
+
+
+def run(options: InitOptions) -> int:
     """Write the files, or print what to add to an existing conftest.py; report which."""
     try:
         target = parse(options.target)
         folder = _folder(options.directory)
         _require_plain(target, folder)
-        contract = contract_of(options, target)
-        calling = calling_of(options, target.name)
+        contract = groups.contract_of(options.contract, target, expected=options.expected)
+        calling = options.calling
+        calling.state(target.name)
         _require_loads(target, contract, calling)
         text = conftest_text(target, contract, folder, calling)
         output = _write(target, text, folder, options.force)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from gemmproof.commands.output import answer, limits_of, refuse, unwritable
+from gemmproof.commands import groups
+from gemmproof.commands.output import answer, refuse, unwritable
+from gemmproof.options import Command, argument, group
 from gemmproof.properties.codec import encode
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT
@@ -20,9 +22,27 @@ from gemmproof.wrappers import Wrapper, find_wrappers
 HOOK = b"pytest_gemm_kernels"
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """The options of `gemmproof list`."""
+
+    command: ClassVar = Command(
+        "list",
+        help="what there is: properties, kernels, targets, formats; or the wrappers in a file",
+        description="List the properties, the kernels that conftest.py registers, the targets,"
+        " formats and suites of shapes. Or the wrappers in a file, which is read and not run.",
+        epilog="exit code: 0 listed, 2 bad usage, or a file that cannot be read",
+    )
+
+    file: str | None = argument("FILE", "list the wrappers in this file", default=None)
+    conftest: str = groups.conftest_option()
+    json: str | None = groups.output_file("write it as JSON too (- for stdout)")
+    worker: groups.WorkerOptions = group(groups.WorkerOptions())
+
+
+def run(options: ListOptions) -> int:
     """Print the lists, write them if requested."""
-    if problem := unwritable(options, ("json",)):
+    if problem := unwritable(options):
         return refuse(options, problem)
     try:
         if options.file is not None:
@@ -74,7 +94,7 @@ def _require_file(name: str, label: str = "file") -> Path:
     return Path(name)
 
 
-def _list_all(options: argparse.Namespace) -> dict[str, Any]:
+def _list_all(options: ListOptions) -> dict[str, Any]:
     """Return everything as plain data. Raises ValueError if conftest.py cannot be loaded."""
     from gemmproof.bench.problems import SUITES
     from gemmproof.properties.help import read_properties
@@ -94,7 +114,7 @@ def _list_all(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _list_kernels(options: argparse.Namespace) -> list[dict[str, Any]]:
+def _list_kernels(options: ListOptions) -> list[dict[str, Any]]:
     from gemmproof.worker.protocol import Request
     from gemmproof.worker.supervisor import watch
 
@@ -105,7 +125,7 @@ def _list_kernels(options: argparse.Namespace) -> list[dict[str, Any]]:
     conftest = _require_file(options.conftest, "--conftest")
     if usual and HOOK not in conftest.read_bytes():
         return []
-    worker = watch(Request(ask="list", conftest=options.conftest), limits_of(options))
+    worker = watch(Request(ask="list", conftest=options.conftest), options.worker.limits)
     if failure := worker.explain_failure(options.conftest):
         raise ValueError(failure)
     registered = worker.events["kernels"]

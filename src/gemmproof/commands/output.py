@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import util
 from io import StringIO
+from types import MappingProxyType
+from typing import Protocol
 
-from gemmproof.options.registered import label_registered
+from gemmproof.commands.groups import FormOptions, JudgeOptions, SearchOptions
+from gemmproof.options import CommandOptions, iter_options
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
 from gemmproof.reference.provenance import format_count
 from gemmproof.report import ci, github
 from gemmproof.report.files import STDOUT, Writer, find_obstacle, replace_file, write_junit
 from gemmproof.report.located_findings import list_placed
 from gemmproof.report.record import EXIT, Regression, Report
-from gemmproof.report.text import Line, Reproduce, clean
-from gemmproof.spelling import write_command
+from gemmproof.report.text import STYLES, Line, Reproduce, clean
 from gemmproof.terminal import say, write_all
-from gemmproof.worker.supervisor import Limits
+from gemmproof.worker.protocol import UNKNOWN_ENDS, WorkerExit
 
 
 # -- console -------------------------------------------------------------------------------------
-def limits_of(options: argparse.Namespace) -> Limits:
-    """Return the worker's limits of the options."""
-    return Limits(case=options.time_limit, memory=options.memory_limit << 30)
-
-
-def unwritable(
-    options: argparse.Namespace, reports: tuple[str, ...] = ("json", "junit")
-) -> str | None:
+def unwritable(options: CommandOptions) -> str | None:
     """Return one line on the first report that could not be written; checked before the run.
 
     An empty name, from a variable that is not set, is one that cannot be written.
     """
     requested = [
-        (_label(o), getattr(options, o)) for o in reports if getattr(options, o) is not None
+        (o.label, o.default) for o in iter_options(options) if o.is_output and o.default is not None
     ]
     options_by_path: dict[str, str] = {}
     for option, name in requested:
@@ -49,31 +43,17 @@ def unwritable(
     return None
 
 
-def _label(option: str) -> str:
-    return "TABLE" if option == "table" else f"--{option}"  # the only positional argument
-
-
 def _explain_obstacle(option: str, name: str, reason: str) -> str:
     return f"{option}: got {name!r} ({reason}), expected a file that can be written"
 
 
-def undrawable(options: argparse.Namespace, extra: str = "plots") -> str | None:
+def undrawable(svg: str | None, extra: str = "plots") -> str | None:
     """Return one line on a requested picture that cannot be drawn, or not in that format."""
-    if options.svg and os.path.splitext(options.svg)[1].lower() not in ("", ".svg"):
-        return f"--svg: got {options.svg!r}, expected a name that ends in .svg"
-    if options.svg and util.find_spec("matplotlib") is None:
+    if svg and os.path.splitext(svg)[1].lower() not in ("", ".svg"):
+        return f"--svg: got {svg!r}, expected a name that ends in .svg"
+    if svg and util.find_spec("matplotlib") is None:
         return f"--svg: got no matplotlib, expected it: pip install 'gemmproof[{extra}]'"
     return None
-
-
-def replay_registered(options: argparse.Namespace, name: str, *asks: str) -> str:
-    """Return a command to paste that judges a kernel of the conftest.py by what it `asks`."""
-    argv = ["gemmproof", "signoff", *label_registered(options, name)]
-    if options.gpu:
-        argv += ["--target", options.gpu]
-    if options.device != "cpu":
-        argv += ["--device", options.device]
-    return write_command([*argv, *asks])
 
 
 def note_unpredicted(gpu: str | None) -> list[Line]:
@@ -84,41 +64,60 @@ def note_unpredicted(gpu: str | None) -> list[Line]:
     return [(f"note: {gpu} has no model of its matrix cores: {consequence}", "")]
 
 
-def refuse(options: argparse.Namespace, message: str) -> int:
+def refuse(options: CommandOptions, message: str) -> int:
     """Print in one line what is wrong; return the exit code for that."""
-    say(f"gemmproof {options.command}: {message}")
+    say(f"gemmproof {options.command.name}: {message}")
     return EXIT["error"]
 
 
 def answer(
-    options: argparse.Namespace,
+    options: CommandOptions,
     code: int,
     lines: list[Line],
-    reports: Mapping[str, Writer] | None = None,
+    reports: Mapping[str, Writer] = MappingProxyType({}),
     to_stderr: bool = False,
 ) -> int:
-    """Print the answer, then write the requested reports, by option; return the exit code.
+    """Print the answer, then write the requested reports, by field; return the exit code.
 
     It is that of an incomplete run if any of them could not be written, with a line for each.
     The answer goes to stderr if a report goes to stdout.
     """
-    named = {option: getattr(options, option) for option in reports or {}}
-    if not deliver(options, lines, to_stderr or STDOUT in named.values()):
+    requested = [(o, reports[o.field]) for o in iter_options(options) if o.field in reports]
+    to_stdout = any(option.default == STDOUT for option, _ in requested)
+    if not deliver(options, lines, to_stderr or to_stdout):
         code = EXIT["incomplete"]
-    for option, write in (reports or {}).items():
-        name = named[option]
-        if name and (reason := replace_file(name, write)):
-            say(f"gemmproof {options.command}: {_explain_obstacle(_label(option), name, reason)}")
+    for option, write in requested:
+        if option.default and (reason := replace_file(option.default, write)):
+            obstacle = _explain_obstacle(option.label, option.default, reason)
+            say(f"gemmproof {options.command.name}: {obstacle}")
             code = EXIT["incomplete"]
     return code
 
 
-def show_end(options: argparse.Namespace, output: str) -> None:
+def refuse_failure(options: CommandOptions, worker: WorkerExit, name: str) -> int | None:
+    """Print why the target or gemmproof itself failed; return the exit code, None if none did."""
+    if "internal" in worker.events:
+        show_end(options, worker.output)
+    failure = worker.explain_failure(name)
+    return refuse(options, failure) if failure else None
+
+
+def answer_death(options: CommandOptions, worker: WorkerExit, name: str, expected: str) -> int:
+    """Answer for a worker without a result: a failure, or how the target died."""
+    if code := refuse_failure(options, worker, name):
+        return code
+    died = f"{worker.where or name}: got {worker.how}, expected {expected}"
+    text = clean(f"gemmproof {options.command.name}: {died}")
+    code = EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "error"]
+    return answer(options, code, [(text, STYLES["fail"])], to_stderr=True)
+
+
+def show_end(options: CommandOptions, output: str) -> None:
     """Print the last output of a worker in which gemmproof itself failed: a traceback."""
     deliver(options, [(clean(line), "") for line in output.splitlines()[-10:]], to_stderr=True)
 
 
-def deliver(options: argparse.Namespace, lines: list[Line], to_stderr: bool = False) -> bool:
+def deliver(options: CommandOptions, lines: list[Line], to_stderr: bool = False) -> bool:
     """Print lines; return whether that worked, with a line on stderr if not."""
     from rich.console import Console
     from rich.text import Text
@@ -134,22 +133,30 @@ def deliver(options: argparse.Namespace, lines: list[Line], to_stderr: bool = Fa
         console.print(Text(text, style=style))
     if reason := write_all(stream, shown.getvalue()):
         expected = "a place for the answer"
-        say(f"gemmproof {options.command}: stdout: got {reason!r}, expected {expected}")
+        say(f"gemmproof {options.command.name}: stdout: got {reason!r}, expected {expected}")
     return not reason
 
 
 # -- report formats ------------------------------------------------------------------------------
-FORMS = ("json", "junit", "sarif", "codequality")
-PLACED = ("sarif", "codequality")  # which contain only findings with a line
+class ReportOptions(CommandOptions, Protocol):
+    """The options of a command that writes reports in several formats."""
+
+    @property
+    def search(self) -> SearchOptions: ...
+    @property
+    def judge(self) -> JudgeOptions: ...
+    @property
+    def forms(self) -> FormOptions: ...
 
 
-def find_mistake(options: argparse.Namespace, *others: str) -> str | None:
-    """Return one line on a report that could not be written, or premises without predictions."""
-    if problem := unwritable(options, (*FORMS, *others)):
+def find_mistake(options: ReportOptions) -> str | None:
+    """Return one line on a report that cannot be written, or a model without predictions."""
+    if problem := unwritable(options):
         return problem
-    if options.premise and options.gpu not in TARGETS and options.device == "cpu":
-        got = options.gpu or "no --target"
-        return f"--premise: got {got}, expected one that is predicted: {' '.join(TARGETS)}"
+    gpu = options.search.gpu
+    if options.judge.check_model and gpu not in TARGETS and options.judge.device == "cpu":
+        expected = f"expected one that is predicted: {' '.join(TARGETS)}"
+        return f"--check-model: got {gpu or 'no --target'}, {expected}"
     return None
 
 
@@ -169,14 +176,15 @@ def list_forms(
 
 
 def list_notes(
-    options: argparse.Namespace,
+    options: ReportOptions,
     reports: Sequence[Report],
     reproduce: dict[str, Reproduce],
     lost: Sequence[Regression] = (),
 ) -> list[Line]:
     """Return the answer's lines on what some formats cannot contain, and GitHub's annotations."""
-    asked = [f"--{option}" for option in PLACED if getattr(options, option)]
-    annotated = github.is_wanted(options.annotations)
+    forms = {"--sarif": options.forms.sarif, "--codequality": options.forms.codequality}
+    asked = [option for option, name in forms.items() if name]
+    annotated = github.is_wanted(options.forms.annotations)
     if not asked and not annotated:
         return []
     located = list_placed(reports, reproduce)
@@ -189,34 +197,34 @@ def list_notes(
         of = f"without {format_count(len(lost), 'change')} against the baseline"
         notes.append(f"{' and '.join(asked)}: {of}, of no line")
     if annotated:
-        notes += github.list_annotations(options.command, reports, located, lost)
+        notes += github.list_annotations(options.command.name, reports, located, lost)
     return [(note, "") for note in notes]
 
 
 def summarise(
     code: int,
     verdict: str,
-    options: argparse.Namespace,
+    options: ReportOptions,
     reports: Sequence[Report],
     reproduce: dict[str, Reproduce],
     lost: Sequence[Regression] = (),
 ) -> int:
     """Append to GitHub's job summary, if any; return the exit code, incomplete if it failed."""
-    if not github.is_wanted(options.annotations):
+    if not github.is_wanted(options.forms.annotations):
         return code
-    name, reason = github.append_summary(options.command, verdict, reports, reproduce, lost)
+    name, reason = github.append_summary(options.command.name, verdict, reports, reproduce, lost)
     if reason:
         message = f"{github.SUMMARY}: got {clean(name)!r} ({reason}), expected a file to append to"
-        say(f"gemmproof {options.command}: {message}")
+        say(f"gemmproof {options.command.name}: {message}")
         return EXIT["incomplete"]
     return code
 
 
-def refuse_with_annotation(options: argparse.Namespace, message: str) -> int:
+def refuse_with_annotation(options: ReportOptions, message: str) -> int:
     """Print in one line what is wrong, also as an annotation on GitHub; return the exit code."""
     code = refuse(options, message)
-    if github.is_wanted(options.annotations):
-        title = f"gemmproof {options.command}"
+    if github.is_wanted(options.forms.annotations):
+        title = f"gemmproof {options.command.name}"
         lines = [(github.write_command("error", message, title=title), "")]
         deliver(options, lines, to_stderr=True)
     return code

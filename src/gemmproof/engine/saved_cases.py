@@ -71,11 +71,11 @@ class Store:
             text = _read_small(path)
             cases = [] if text is None else self._parse(text, dtype)
         except OSError as error:
-            _warn_once(f"{path}: got {error.strerror}, expected kept cases; it is ignored")
+            _warn_once(f"{path}: got {error.strerror}, expected saved cases; it is ignored")
             return []
         except (ValueError, TypeError, LookupError, RecursionError) as mistake:
             reason = " ".join(str(mistake).split())[:100]
-            _warn_once(f"{path}: got no kept cases of gemmproof's ({reason}); it is ignored")
+            _warn_once(f"{path}: got no saved cases of gemmproof's ({reason}); it is ignored")
             return []
         return [case.to_json() for case in cases]
 
@@ -171,7 +171,7 @@ def note_kept(report: Report, worker: WorkerExit) -> Report:
 def format_saved(worker: WorkerExit) -> str:
     """Format how many saved cases a worker tried first; "" for none."""
     tried = worker.events.get("kept", {"tried": 0})["tried"]
-    return f"{format_count(tried, 'kept case')} tried first" if tried else ""
+    return f"{format_count(tried, 'saved case')} tried first" if tried else ""
 
 
 def _find_project(start: Path) -> Path:

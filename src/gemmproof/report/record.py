@@ -7,7 +7,6 @@ import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gemmproof.properties.cases.case import Case
@@ -339,6 +338,8 @@ class Report:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages involved, if they are installed."""
+    from importlib import metadata  # it takes as long to load as the rest of this module
+
     installed = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

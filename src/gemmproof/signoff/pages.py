@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from gemmproof.report.record import (
     UNKNOWN,
     Coverage,
     Regression,
-    Report,
     split_residues,
 )
 from gemmproof.report.text import STYLES, Line, Reproduce, clean, format_table, proof_text
@@ -41,7 +39,6 @@ from gemmproof.signoff.record import (
     weigh,
 )
 from gemmproof.signoff.rules import format_value, group_by_module
-from gemmproof.signoff.verdict import sign
 
 # -- text ----------------------------------------------------------------------------------------
 PREDICTED = "equals_prediction"  # properties/judges/determinism.py imports torch
@@ -385,26 +382,6 @@ def _render(template: str, show: Callable[[str], str], **values: Any) -> str:
 
 
 # -- writers -------------------------------------------------------------------------------------
-def sign_off(
-    options: argparse.Namespace,
-    reports: Sequence[Report],
-    left_out: Sequence[str],
-    drifts: Mapping[str, tuple[DriftClass, ...]],
-) -> Signoff:
-    """Return the sign-off of the reports that the options of the command produced."""
-    inputs = Inputs(
-        target=options.gpu,
-        device=options.device,
-        seed=options.seed,
-        max_examples=options.max_examples,
-        proof=options.proof,
-        case=options.case,
-        kernels=tuple(options.kernel or ()),
-    )
-    read = (options.baseline, options.accept, options.bench, options.mutation)
-    return sign(inputs, reports, left_out, *read, drifts)
-
-
 def list_lost(signed: Signoff) -> list[Regression]:
     """List the regressions from its baseline for CI reports, without accepted changes."""
     return [

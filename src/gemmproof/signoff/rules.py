@@ -312,7 +312,7 @@ def _list_both(old: Judged, new: Judged) -> list[tuple[PropertyResult, PropertyR
 RULES: Mapping[str, Rule] = {
     "source": compare_source,
     "contract": compare_contract,
-    "promise": compare_guarantees,
+    "guarantee": compare_guarantees,
     "mutation": compare_mutation,
 }
 # rules of a kernel that held: otherwise graver reasons apply
@@ -325,7 +325,7 @@ RULES_OF_RESULTS: Mapping[str, Rule] = {
     "bits": compare_bits,
 }
 # the values of --accept: the kinds of changes that count against signing
-ACCEPTED = ("bits", "drift", "kernel", "limit", "mutation", "promise", "proof", "property")
+ACCEPTED = ("bits", "drift", "guarantee", "kernel", "limit", "mutation", "proof", "property")
 
 
 def compare(before: Signoff, now: Signoff) -> Iterator[Reason]:

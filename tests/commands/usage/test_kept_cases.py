@@ -59,10 +59,10 @@ def test_a_failing_case_is_tried_first_and_dropped_when_it_holds(capsys):
     capsys.readouterr()
     assert judge("1") == 1  # no drawn case shows it
     assert "(1 case, " in (out := capsys.readouterr().out)
-    assert "; 1 kept case tried first" in out
+    assert "; 1 saved case tried first" in out
     assert stored() == [document]
     Path("wrong.py").write_text(WRONG.replace("+= 1", "+= 0"))
-    assert judge("1", "--no-kept") == 0
+    assert judge("1", "--no-saved-cases") == 0
     assert stored() == [document]
     assert judge("1") == 0
     assert stored() == []
@@ -164,9 +164,9 @@ def test_a_case_that_is_replayed_is_neither_kept_nor_dropped():
 @pytest.mark.lane("full")
 def test_a_folder_may_be_named(tmp_path):
     Path("mine").mkdir()
-    assert judge("60", "--kept", "mine") == 1
+    assert judge("60", "--saved-cases", "mine") == 1
     assert sorted(path.suffix for path in Path("mine").iterdir()) == ["", ".json"]  # no .gitignore
-    Path("pyproject.toml").write_text('[tool.gemmproof]\nkept = "mine"\n')
+    Path("pyproject.toml").write_text('[tool.gemmproof]\nsaved-cases = "mine"\n')
     assert judge("1") == 1
 
 
@@ -177,8 +177,8 @@ def test_signoff_and_pytest_keep_the_same_cases(capsys):
     assert [case["M"] for document in stored() for case in document["cases"]] == [34]
     options = ("-q", "-x", "--gemm-max-examples", "1", "-k", "exact")
     for more, status, expected in (
-        ((), 1, "1 kept case tried first"),
-        (("--gemm-no-kept",), 0, "1 passed"),
+        ((), 1, "1 saved case tried first"),
+        (("--gemm-no-saved-cases",), 0, "1 passed"),
     ):
         ended, out = run_pytest(Path.cwd(), *options, *more)
         assert (ended, expected in out) == (status, True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.cli_project import project_folder  # noqa: F401
 
-from gemmproof.cli import EXIT, _parse, main
+from gemmproof.cli import EXIT, main, parse_options
 from gemmproof.reference.formats import FORMATS
 from gemmproof.settings import find_pythonpath, list_words
 from gemmproof.spelling import find_format, suggest
@@ -27,18 +27,24 @@ def _in_a_folder(tmp_path, monkeypatch):
 
 def test_settings_are_options_and_typed_ones_replace_them(monkeypatch):
     write('dtype = ["fp16", "bf16"]\nmax-examples = 7\nsizes = "K=16..:16"\nhuge = true\njobs = 3')
-    options = _parse(["check", "x.py:f", "--max-examples", "9"])
-    assert (options.dtype, options.max_examples, options.huge) == (["fp16", "bf16"], 9, True)
-    assert options.sizes == {"K": "16..:16"}
-    assert _parse(["check", "x.py:f", "--dtype=int8"]).dtype == ["int8"]
-    assert (_parse(["signoff"]).jobs, _parse(["signoff"]).max_examples) == (3, 7)
+    options = parse_options(["check", "x.py:f", "--max-examples", "9"])
+    contract = options.contract
+    assert (contract.dtype, contract.huge, options.search.max_examples) == (
+        ("fp16", "bf16"),
+        True,
+        9,
+    )
+    assert contract.sizes == (("K", "16..:16"),)
+    assert parse_options(["check", "x.py:f", "--dtype=int8"]).contract.dtype == ("int8",)
+    signoff = parse_options(["signoff"])
+    assert (signoff.jobs, signoff.search.max_examples) == (3, 7)
     monkeypatch.chdir("inner")  # the nearest file above counts
-    assert _parse(["check", "x.py:f"]).max_examples == 7
+    assert parse_options(["check", "x.py:f"]).search.max_examples == 7
 
 
 def test_a_project_without_settings_has_the_usual_ones():
     Path("pyproject.toml").write_text("[project]\nname = 'p'\n")
-    assert _parse(["check", "x.py:f"]).max_examples == 100
+    assert parse_options(["check", "x.py:f"]).search.max_examples == 100
 
 
 NO_TABLE = "pyproject.toml: got tool.gemmproof = 3, expected a table\n"
@@ -59,7 +65,7 @@ def test_a_wrong_setting_is_one_line(text, message, capsys):
     if message == NO_TABLE:
         Path("pyproject.toml").write_text("[tool]\ngemmproof = 3\n")
     with pytest.raises(SystemExit) as left:
-        _parse(["check", "x.py:f"])
+        parse_options(["check", "x.py:f"])
     err = capsys.readouterr().err
     assert (left.value.code, err.count("\n")) == (EXIT["error"], 1)
     assert message in err
@@ -79,7 +85,7 @@ settings.find_settings = lambda folder: looked.append(folder) or find(folder)
 
 def pytest_report_header(config):
     from gemmproof.plugin import OPTIONS
-    return f"{config.stash[OPTIONS].max_examples} examples, looked {len(looked)} times"
+    return f"{config.stash[OPTIONS].search.max_examples} examples, looked {len(looked)} times"
 """
 
 
@@ -112,7 +118,7 @@ SPELLINGS = {
 def test_a_format_has_many_spellings(name):
     for spelled in SPELLINGS[name]:
         assert find_format(spelled) == name
-        assert _parse(["check", "f.py:f", "--dtype", spelled]).dtype == [name]
+        assert parse_options(["check", "f.py:f", "--dtype", spelled]).contract.dtype == (name,)
 
 
 def test_an_operand_may_be_spelled_so_too():

@@ -14,8 +14,8 @@ from tests.kernels.replaced_ptxas import hide_tools, replace_ptxas
 from tests.lowering.claims import claimed_kernels as kernels
 from tests.support.warm_process import run_module
 
-from gemmproof.cli import main, parser
-from gemmproof.commands.check import contract_of, reproduce_line
+from gemmproof.cli import main, parse_options
+from gemmproof.commands.groups import contract_of, reproduce_line
 from gemmproof.engine.assemble import judge_compiled
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case
@@ -28,7 +28,7 @@ from gemmproof.worker.protocol import Request, WorkerExit
 from gemmproof.worker.supervisor import Limits
 
 KERNELS = "claimed_kernels.py"
-ONE = "--sizes M=64,N=64,K=64 --max-examples 1 --no-proof --no-kept --quiet"
+ONE = "--sizes M=64,N=64,K=64 --max-examples 1 --no-proof --no-saved-cases --quiet"
 
 
 @pytest.fixture(autouse=True)
@@ -203,10 +203,11 @@ def test_words_of_a_project_are_those_of_the_options():
     known = [f"--{name}" for name in settings]
     for typed, fits in (([], ("sm_80", "gfx942")), (["--fits", "sm_90"], ("sm_90",))):
         args = list_words(settings, known, known, typed)
-        options = parser().parse_args(["check", *args, "k.py:f", *typed])
-        contract = contract_of(options, parse(f"{KERNELS}:right"))
+        options = parse_options(["check", *args, "k.py:f", *typed])
+        contract = contract_of(options.contract, parse(f"{KERNELS}:right"))
         assert contract == Contract(tensor_cores=True, spills=0, fits=fits)
-        written = reproduce_line(options, Case(1, 1, 1))
+        declared = ("k.py:f", options.contract, options.calling, None)
+        written = reproduce_line(*declared, Case(1, 1, 1))
         assert f"--tensor-cores --spills 0 --fits {','.join(fits)} --case" in written
 
 

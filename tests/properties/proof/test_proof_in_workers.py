@@ -151,21 +151,20 @@ def test_without_a_proof_no_solver_is_loaded():
 @pytest.mark.lane("full")
 @pytest.mark.proves
 def test_a_project_may_always_say_no(tmp_path, monkeypatch, capsys):
-    from gemmproof.cli import _parse
+    from gemmproof.cli import parse_options
 
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "docs" / "examples" / "right.py", tmp_path)
     line = "  stays_in_bounds                proved for every M, N, K; held in 3 cases\n"
 
-    assert _parse(["check", "x.py:f"]).proof
-    assert _parse(["signoff"]).proof
-    assert not _parse(["signoff", "--no-proof"]).proof
-    assert not _parse(["contract", "x.py:f"]).proof
+    assert parse_options(["check", "x.py:f"]).judge.proof
+    assert parse_options(["signoff"]).judge.proof
+    assert not parse_options(["signoff", "--no-proof"]).judge.proof
     assert main(["check", "right.py:matmul", "--max-examples", "3"]) == EXIT["pass"]
     assert line in capsys.readouterr().out
     Path("pyproject.toml").write_text("[tool.gemmproof]\nproof = false\n")
-    assert not _parse(["check", "x.py:f"]).proof
-    assert not _parse(["signoff"]).proof
-    assert _parse(["signoff", "--proof"]).proof
+    assert not parse_options(["check", "x.py:f"]).judge.proof
+    assert not parse_options(["signoff"]).judge.proof
+    assert parse_options(["signoff", "--proof"]).judge.proof
     assert main(["check", "right.py:matmul", "--max-examples", "3"]) == EXIT["pass"]
     assert "proved" not in capsys.readouterr().out

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from gemmproof.bench.record import CONTROL, BenchReport
-from gemmproof.commands import bench
+from gemmproof.bench import command as bench
+from gemmproof.commands import groups
 from gemmproof.commands.output import answer, refuse, unwritable
+from gemmproof.options import Command, argument, group, option
 from gemmproof.report.files import Writer
 from gemmproof.report.record import EXIT
+
+if TYPE_CHECKING:
+    from gemmproof.bench.record import BenchReport
 
 SCHEMA = 1
 #: The kernels among which gemm chooses.
@@ -28,17 +32,53 @@ KERNELS = (
 )
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """The options of `gemmproof tune`."""
+
+    command: ClassVar = Command(
+        "tune",
+        help="measure by which kernel gemm is the fastest on this GPU",
+        description="Time the kernels of gemmproof.kernels.gemm on this GPU and write the table by"
+        " which it chooses; b is column-major. GEMMPROOF_GEMM_TABLE=TABLE makes gemm use it.",
+        epilog="exit code: 0 written, 2 bad usage, or no GPU, 3 incomplete",
+    )
+
+    table: str = argument("TABLE", "the file to write, as JSON", is_output=True)
+    kernel: tuple[str, ...] = option("NAME", "only this kernel, repeatable", repeated=True)
+    shapes: str = option(
+        "SHAPES", "suites or MxNxK, with commas (default: the suites that are not batched)",
+        default="square,llama,small_k,tall,wide,decode,ragged"
+    )  # fmt: skip
+    dtype: tuple[str, ...] = groups.formats_option(
+        default=("bf16",), usual="bf16, which serves fp16 too"
+    )
+    rounds: int = option("N", "rounds of four legs each", groups.positive, 6)
+    settle: float = bench.settle_option(default=0.5)
+    json: str | None = groups.output_file("write all that was measured, as bench does")
+    worker: groups.WorkerOptions = group(groups.WorkerOptions(time_limit=120))
+
+
+def run(options: TuneOptions) -> int:
     """Time gemm's kernels as `gemmproof bench` does, print which is fastest, write the table."""
-    if problem := unwritable(options, ("table", "json")):
+    if problem := unwritable(options):
         return refuse(options, problem)
-    options.dtype = options.dtype or ["bf16"]
-    if unknown := set(options.kernel or ()) - set(KERNELS):
+    if unknown := set(options.kernel) - set(KERNELS):
         names = f"got {unknown.pop()!r}, expected one of: {' '.join(KERNELS)}"
         return refuse(options, f"--kernel: {names}")
-    options.targets = [f"gemmproof.kernels.{name}:{name}" for name in options.kernel or KERNELS]
-    options.against = options.targets[0]  # torch may have no such product
-    report = bench.measure(options)
+    targets = tuple(f"gemmproof.kernels.{name}:{name}" for name in options.kernel or KERNELS)
+    asked = bench.BenchOptions(
+        targets,
+        against=targets[0],  # torch may have no such product
+        shapes=options.shapes,
+        dtype=options.dtype,
+        columns=True,
+        rounds=options.rounds,
+        settle=options.settle,
+        json=options.json,
+        worker=options.worker,
+    )
+    report = bench.measure(asked, options)
     if isinstance(report, int):
         return report
     table = make_table(report)
@@ -55,6 +95,8 @@ def make_table(report: BenchReport) -> dict[str, Any]:
 
     Speeds are ratios to one peer, measured in turns with it: seconds change with the clocks.
     """
+    from gemmproof.bench.record import CONTROL
+
     products: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in report.rows:
         if row.ratio is None or row.verdict == CONTROL or row.batch is not None:

@@ -2,36 +2,70 @@
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
-from gemmproof.commands.check import request_of
-from gemmproof.commands.output import answer, limits_of, refuse, show_end, undrawable, unwritable
+from gemmproof.commands import groups
+from gemmproof.commands.output import answer, answer_death, refuse, undrawable, unwritable
+from gemmproof.options import Command, argument, group, option
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import decode, encode
+from gemmproof.reference.gpus import TARGETS, UNMODELLED
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT
 from gemmproof.report.text import STYLES, clean
-from gemmproof.spelling import suggest
-from gemmproof.target import TargetError
+from gemmproof.spelling import one_of, suggest
+from gemmproof.target import Calling, TargetError, parse
 from gemmproof.terminal import progress
-from gemmproof.worker.protocol import UNKNOWN_ENDS, WorkerExit
 from gemmproof.worker.supervisor import watch
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, slots=True)
+class ExplainOptions:
+    """The options of `gemmproof explain`."""
+
+    command: ClassVar = Command(
+        "explain",
+        help="print what a kernel reads and writes, in closed form, or what a property means",
+        description="Print the address map of f(a, b) -> c: of each load and store the index along"
+        " each axis, the mask, what it needs, and the condition that is missing. Or the page on a"
+        " property or a fault: what it claims, how it is judged, what usually repairs it.",
+        epilog="exit code: 0 printed, 2 bad usage or target, 3 nothing could be followed",
+    )
+
+    target: str = argument("TARGET|PROPERTY", f"{groups.TARGET}, or a word of a report: race")
+    line: int | None = option("N", "only the accesses of this line", groups.natural)
+    config: int | None = option(
+        "N", "the configuration of an autotuned kernel (default 0)", groups.natural
+    )
+    gpu: str | None = option(
+        "GPU", "compile for this GPU (default: none in particular)", one_of(*TARGETS, *UNMODELLED),
+        name="target"
+    )  # fmt: skip
+    case: str | None = option("JSON", "the sizes of the picture")
+    json: str | None = groups.output_file("write the address map (- for stdout)")
+    svg: str | None = groups.output_file("draw it at one case (needs matplotlib)")
+    quiet: bool = groups.quiet_flag()
+    contract: groups.ContractOptions = group(groups.ContractOptions())
+    calling: Calling = group(Calling())
+    worker: groups.WorkerOptions = group(groups.WorkerOptions(time_limit=60))
+
+
+def run(options: ExplainOptions) -> int:
     """Follow the target in a worker, print the address map, write the requested reports.
 
     A word that is no target is the name of a property or of a fault: its page is printed.
     """
     if is_word(options.target):
         return _explain_word(options)
-    problem = unwritable(options, ("json", "svg")) or undrawable(options)
+    problem = unwritable(options) or undrawable(options.svg)
     if problem:
         return refuse(options, problem)
     try:
-        request = request_of(options)
+        search = groups.SearchOptions(max_examples=1, gpu=options.gpu)
+        declared = (options.contract, options.calling, search, options.case)
+        request = groups.ask_check(parse(options.target), *declared)
     except (TargetError, ValueError) as error:
         return refuse(options, str(error))
     config = options.config
@@ -40,9 +74,9 @@ def run(options: argparse.Namespace) -> int:
     form = "svg" if options.svg else ""
     request = replace(request, ask="explain", config=config, format=form)
     with progress(request.name, options.quiet) as listener:
-        worker = watch(request, limits_of(options), listener)
+        worker = watch(request, options.worker.limits, listener)
     if "explained" not in worker.events:
-        return _without_answer(options, worker, request.name)
+        return answer_death(options, worker, request.name, "an address map")
 
     from gemmproof.explain.text import lines, list_lines
     from gemmproof.properties.address_map import AddressMap
@@ -75,7 +109,7 @@ def is_word(text: str) -> bool:
     return not set(":./") & set(text)
 
 
-def _explain_word(options: argparse.Namespace) -> int:
+def _explain_word(options: ExplainOptions) -> int:
     from gemmproof.explain.text import page_lines
     from gemmproof.properties.help import find_pages, read_faults, read_properties
 
@@ -83,7 +117,7 @@ def _explain_word(options: argparse.Namespace) -> int:
         if getattr(options, name) is not None:
             got = f"--{name}: got the word {options.target!r} with it"
             return refuse(options, f"{got}, expected a TARGET")
-    if problem := unwritable(options, ("json", "svg")):
+    if problem := unwritable(options):
         return refuse(options, problem)
     pages = find_pages(options.target)
     if len(pages) != 1:
@@ -94,14 +128,3 @@ def _explain_word(options: argparse.Namespace) -> int:
     (page,) = pages
     written: dict[str, Writer] = {"json": lambda path: write_json(path, encode(page))}
     return answer(options, EXIT["pass"], page_lines(page), written)
-
-
-def _without_answer(options: argparse.Namespace, worker: WorkerExit, name: str) -> int:
-    """Answer for a worker without an explanation: an error, or how the target died."""
-    if "internal" in worker.events:
-        show_end(options, worker.output)
-    if failure := worker.explain_failure(name):
-        return refuse(options, failure)
-    text = f"gemmproof explain: {worker.where or name}: got {worker.how}, expected an address map"
-    code = EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "error"]
-    return answer(options, code, [(clean(text), STYLES["fail"])], to_stderr=True)

@@ -2,44 +2,89 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from gemmproof.bench.problems import read_problems
-from gemmproof.bench.record import WRONG, BenchReport, TimedRow
-from gemmproof.commands.check import calling_of
+from gemmproof.commands import groups
 from gemmproof.commands.output import (
     answer,
     deliver,
-    limits_of,
     refuse,
-    show_end,
+    refuse_failure,
     undrawable,
     unwritable,
 )
+from gemmproof.options import Command, CommandOptions, argument, flag, group, option
 from gemmproof.properties.codec import decode, encode
 from gemmproof.properties.contract import Contract
 from gemmproof.report.files import STDOUT, Writer, replace_file, write_json
 from gemmproof.report.record import EXIT
-from gemmproof.target import Target, TargetError, parse
+from gemmproof.target import Calling, Target, TargetError, parse
 from gemmproof.terminal import Interrupted, progress, say
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Request, WorkerExit
 from gemmproof.worker.supervisor import watch
 
+if TYPE_CHECKING:
+    from gemmproof.bench.record import BenchReport, TimedRow
 
-def run(options: argparse.Namespace) -> int:
+
+settle_option = partial(
+    option, "S", "seconds of load before the rounds, for the clocks",
+    partial(groups.read_number, most=60, noun="seconds"),
+    write=lambda seconds: str(seconds).removesuffix(".0"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """The options of `gemmproof bench`."""
+
+    command: ClassVar = Command(
+        "bench",
+        help="how fast kernels are on this GPU, beside torch",
+        description="Verify f(a, b) -> c, or a formula of further operands, and time it on the GPU"
+        " beside a peer, in turns with it."
+        " A kernel that takes out= is given the tensor to write to.",
+        epilog="exit code: 0 timed, 1 a wrong result, 2 bad usage or target, or no GPU,"
+        " 3 incomplete",
+    )
+
+    targets: tuple[str, ...] = argument("TARGET", groups.TARGET, repeated=True)
+    against: str | None = option(
+        "PEER", "a TARGET, or one of torch's: matmul bmm scaled_mm scaled_mm_fast int_mm addmm"
+        " addmm_relu addmm_gelu compile compile_relu compile_gelu compile_gelu_tanh compile_silu"
+        " int4pack_mm (default: matmul, scaled_mm for fp8, int_mm for int8)"
+    )  # fmt: skip
+    shapes: str = option(
+        "SHAPES",
+        "suites or MxNxK or batchxMxNxK, with commas (default %(default)s): llama,16x8192x8192",
+        default="square"
+    )  # fmt: skip
+    dtype: tuple[str, ...] = groups.formats_option(default=("fp16",))
+    out_dtype: str | None = groups.out_format_option()
+    accumulator: str = groups.accumulator_option()
+    columns: bool = flag("b in column-major memory, as x @ w.T has it")
+    rounds: int = option("N", "rounds of four legs each, ABBA or BAAB", groups.positive, 20)
+    settle: float = settle_option(default=2.0)
+    json: str | None = groups.output_file(groups.JSON)
+    svg: str | None = groups.output_file("draw it (needs matplotlib)")
+    calling: Calling = group(Calling())
+    worker: groups.WorkerOptions = group(groups.WorkerOptions(time_limit=120))
+
+
+def run(options: BenchOptions) -> int:
     """Time the targets in a worker, print the table, write the requested reports."""
-    if problem := unwritable(options, ("json", "svg")) or undrawable(options, "bench"):
+    if problem := unwritable(options) or undrawable(options.svg, "bench"):
         return refuse(options, problem)
-    report = measure(options)
+    report = measure(options, options)
     if isinstance(report, int):
         return report
+    from gemmproof.bench.record import WRONG
     from gemmproof.bench.text import lines
 
     def draw_svg(path: Path) -> None:
@@ -56,15 +101,18 @@ def make_writer(report: BenchReport) -> Writer:
     return partial(write_json, data=encode(report), indent=1)
 
 
-def measure(options: argparse.Namespace) -> BenchReport | int:
+def measure(options: BenchOptions, command: CommandOptions) -> BenchReport | int:
     """Return a worker's measurements, or the exit code after one line on why there are none.
 
-    The JSON is written after each row: an interrupted run leaves what it measured.
+    The JSON is written after each row: an interrupted run leaves what it measured. The line is
+    that of the `command`, which may be another one that measures.
     """
+    from gemmproof.bench.record import BenchReport, TimedRow
+
     try:
         request = request_of(options)
     except (TargetError, ValueError) as error:
-        return refuse(options, str(error))
+        return refuse(command, str(error))
     rows: list[TimedRow] = []
     with progress(request.name) as listener:
 
@@ -80,32 +128,34 @@ def measure(options: argparse.Namespace) -> BenchReport | int:
 
         # heartbeats show progress; all shapes together may take hours
         try:
-            worker = watch(request, replace(limits_of(options), total=math.inf), listen)
+            worker = watch(request, replace(options.worker.limits, total=math.inf), listen)
         except Interrupted:
-            _show_rows(options, rows)
+            _show_rows(command, rows)
             raise
     if "report" not in worker.events:
-        return _without_report(options, worker, request.name, rows)
+        return _without_report(command, worker, request.name, rows)
     return decode(BenchReport, worker.events["report"]["report"], "bench")
 
 
-def request_of(options: argparse.Namespace) -> Request:
+def request_of(options: BenchOptions) -> Request:
     """Return the worker's request. Raises TargetError or ValueError, in one line."""
+    from gemmproof.bench.problems import read_problems
+
     try:
         problems = read_problems(options.shapes)
     except ValueError as error:
         raise ValueError(f"--{error}") from None
     targets = [parse(text) for text in dict.fromkeys(options.targets)]
     names = _name(targets)
-    calling = calling_of(options, names[0])
-    formats = tuple(dict.fromkeys(options.dtype or ["fp16"]))
+    options.calling.state(names[0])
+    formats = tuple(dict.fromkeys(options.dtype))
     contract = Contract(formats, accumulator=options.accumulator)
     return Request(
         ask="bench",
         name=" ".join(names),
         launch=True,
         contract=contract.to_dict(),
-        calling=encode(calling),
+        calling=encode(options.calling),
         plan={
             "targets": [{**encode(t), "name": n} for t, n in zip(targets, names, strict=True)],
             "against": _read_peer(options.against),
@@ -139,21 +189,19 @@ def _name(targets: list[Target]) -> list[str]:
 
 
 def _without_report(
-    options: argparse.Namespace, worker: WorkerExit, name: str, rows: Iterable[TimedRow]
+    options: CommandOptions, worker: WorkerExit, name: str, rows: Iterable[TimedRow]
 ) -> int:
     """Print the measurements before the worker failed or died, and one line on the reason."""
-    if "internal" in worker.events:
-        show_end(options, worker.output)
     _show_rows(options, rows)
-    if failure := worker.explain_failure(name):
-        return refuse(options, failure)
+    if failure := refuse_failure(options, worker, name):
+        return failure
     case = worker.events["case"]["case"]
     died = f"{worker.where or name}: got {worker.how}, expected a time"
-    say(f"gemmproof {options.command}: {case}: {died}")
+    say(f"gemmproof {options.command.name}: {case}: {died}")
     return EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "error"]
 
 
-def _show_rows(options: argparse.Namespace, rows: Iterable[TimedRow]) -> None:
+def _show_rows(options: CommandOptions, rows: Iterable[TimedRow]) -> None:
     if measured := tuple(rows):
         from gemmproof.bench.text import tabulate
 

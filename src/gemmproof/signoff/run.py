@@ -1,32 +1,44 @@
-"""`gemmproof signoff`: every kernel of a project, each in a separate worker, in one table."""
+"""A sign-off: every kernel of a project, each in a separate worker, in one table."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gemmproof.commands import output
-from gemmproof.commands.output import answer, limits_of, note_unpredicted, replay_registered
+from gemmproof.commands import groups, output
+from gemmproof.commands.output import answer, note_unpredicted
 from gemmproof.engine.assemble import make_unjudged
 from gemmproof.engine.saved_cases import find_store, judge_kept, note_kept
+from gemmproof.options import iter_options, spell
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.files import Writer, write_early
 from gemmproof.report.record import EXIT, GRAVEST_FIRST, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_besides, table
 from gemmproof.signoff.pages import lines as signoff_lines
-from gemmproof.signoff.pages import list_lost, list_uncounted, list_unused, list_writers, sign_off
-from gemmproof.signoff.record import ACCUMULATOR, INCOMPLETE, REFUSED, DriftClass, Signoff, weigh
-from gemmproof.signoff.verdict import ALONE, add_drift
-from gemmproof.target import Target
+from gemmproof.signoff.pages import list_lost, list_uncounted, list_unused, list_writers
+from gemmproof.signoff.record import (
+    ACCUMULATOR,
+    INCOMPLETE,
+    REFUSED,
+    DriftClass,
+    Inputs,
+    Signoff,
+    weigh,
+)
+from gemmproof.signoff.verdict import ALONE, add_drift, sign
 from gemmproof.terminal import Course, Interrupted, progress, say
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import open_pool, preload, watch
+
+if TYPE_CHECKING:
+    from gemmproof.signoff.command import SignoffOptions
 
 Drifts = dict[str, tuple[DriftClass, ...]]  # by the kernel's name
 
@@ -39,34 +51,16 @@ class _Enough(BaseException):
     """With --fail-fast: a kernel has findings, so the others are stopped."""
 
 
-def run(options: argparse.Namespace) -> int:
-    """Judge the kernels, print the table, write the requested reports.
-
-    If interrupted, it does so with the results so far. With --watch, again after each change.
-    """
-    if not options.watch:
-        return _prepare(options)()
-    from gemmproof.watch import explain_no_watch, keep_judging
-
-    if problem := explain_no_watch() or _find_mistake(options):
-        return output.refuse_with_annotation(options, problem)
-    conftest = Target(options.conftest, "pytest_gemm_kernels", is_file=True)
-    with preload(limits=limits_of(options)):
-        reason = keep_judging(conftest, partial(_prepare, options), options.quiet)
-    say(f"gemmproof signoff: --watch: {reason}")
-    return EXIT["incomplete"]
-
-
-def _find_mistake(options: argparse.Namespace) -> str | None:
+def find_mistake(options: SignoffOptions) -> str | None:
     """Return one line on options with which no kernel can be judged, or None."""
-    if problem := output.find_mistake(options, "html", "markdown"):
+    if problem := output.find_mistake(options):
         return problem
-    if options.case:
+    if options.judge.case:
         try:
-            Case.from_json(options.case)
+            Case.from_json(options.judge.case)
         except ValueError as error:
             return str(error)
-        if options.drift:
+        if options.pages.drift:
             return "--drift: got --case beside it, expected one of them"
     if not Path(options.conftest).is_file():
         expected = "expected a conftest.py that registers kernels"
@@ -74,13 +68,13 @@ def _find_mistake(options: argparse.Namespace) -> str | None:
     return None
 
 
-def _prepare(options: argparse.Namespace) -> Callable[[], int]:
+def prepare(options: SignoffOptions) -> Callable[[], int]:
     """Judge the kernels; return a function that prints the answer and returns the exit code."""
-    if error := _find_mistake(options):
+    if error := find_mistake(options):
         return partial(output.refuse_with_annotation, options, error)
     # a conftest that uses the GPU is imported by each worker: a process that uses one cannot fork
-    imported = options.conftest if options.device == "cpu" else None
-    with nullcontext() if options.watch else preload(imported, limits_of(options)):
+    imported = options.conftest if options.judge.device == "cpu" else None
+    with nullcontext() if options.watch else preload(imported, options.worker.limits):
         try:
             kernels, left_out = _kernels(options)
         except ValueError as problem:
@@ -99,29 +93,29 @@ def _prepare(options: argparse.Namespace) -> Callable[[], int]:
     return answer_now
 
 
-def _kernels(options: argparse.Namespace) -> tuple[dict[str, list[str]], list[str]]:
+def _kernels(options: SignoffOptions) -> tuple[dict[str, list[str]], list[str]]:
     """Return the formats of the kernels to judge, by name, and the kernels that need a GPU.
 
     A kernel that is requested by name is never excluded. Raises ValueError if there are none.
     """
-    worker = watch(Request(ask="list", conftest=options.conftest), limits_of(options))
+    worker = watch(Request(ask="list", conftest=options.conftest), options.worker.limits)
     if failure := worker.explain_failure(options.conftest):
         raise ValueError(failure)
     names: list[str] = worker.events["kernels"]["names"]
     formats = dict(zip(names, worker.events["kernels"]["formats"], strict=True))
-    for name in options.kernel or []:
+    for name in options.kernel:
         if name not in names:
             raise ValueError(f"--kernel: got {name!r}, expected one of: {' '.join(names)}")
     if not names:
         raise ValueError(f"{options.conftest}: got no kernels, expected at least one")
     if options.kernel:
         return {name: formats[name] for name in options.kernel}, []
-    left_out = worker.events["kernels"]["alone"] if options.device == "cpu" else []
+    left_out = worker.events["kernels"]["alone"] if options.judge.device == "cpu" else []
     return {name: formats[name] for name in names if name not in left_out}, left_out
 
 
 def _judge_all(
-    options: argparse.Namespace,
+    options: SignoffOptions,
     kernels: dict[str, list[str]],
     drifts: Drifts,
     keep: Callable[[dict[str, Report]], None],
@@ -159,7 +153,7 @@ def _judge_all(
 
 
 def _judge_one(
-    options: argparse.Namespace,
+    options: SignoffOptions,
     name: str,
     formats: list[str],
     judged: dict[str, Report],
@@ -170,25 +164,14 @@ def _judge_one(
 
     The report of a halted kernel is added if it has findings.
     """
-    request = Request(
-        ask="check",
-        name=name,
-        conftest=options.conftest,
-        max_examples=options.max_examples,
-        seed=options.seed,
-        gpu=options.gpu,
-        launch=options.device == "cuda",
-        limits=True,
-        case=options.case,
-        proof=options.proof,
-        premise=options.premise,
-    )
-    store = find_store(options.kept, request)
-    limits = limits_of(options)
+    registered = groups.ask_registered(_choose(options, name), (), options.search)
+    request = replace(groups.ask_judge(registered, options.judge), limits=True)
+    store = find_store(options.judge.saved_cases, request)
+    limits = options.worker.limits
     with course.follow(name) as listener:
         report, worker = judge_kept(request, limits, store, listener)
         report = note_kept(report, worker)
-        if options.drift and worker.end != "halted":
+        if options.pages.drift and worker.end != "halted":
             result = add_drift(report, request, formats, limits, listener)
             report, drifts[name] = result
     if worker.end != "halted" or report.findings:
@@ -196,19 +179,24 @@ def _judge_one(
     return name
 
 
-def _reproduce(options: argparse.Namespace, report: Report) -> Callable[[Case], str]:
+def _choose(options: SignoffOptions, name: str) -> groups.KernelChoice:
+    return groups.KernelChoice(kernel=(name,), conftest=options.conftest)
+
+
+def _reproduce(options: SignoffOptions, report: Report) -> Callable[[Case], str]:
     drifted = {f.case for f in report.findings if f.property == ACCUMULATOR}
 
     def line(case: Case) -> str:
         # drift is measured at separate sizes
         asks = ["--drift"] if case in drifted else ["--case", case.to_json()]
-        return replay_registered(options, report.target, *asks)
+        kernel, gpu = spell(_choose(options, report.target)), options.search.gpu
+        return groups.replay("signoff", kernel, gpu, *asks, device=options.judge.device)
 
     return line
 
 
 def _answer(
-    options: argparse.Namespace,
+    options: SignoffOptions,
     names: list[str],
     judged: dict[str, Report],
     left_out: list[str],
@@ -217,7 +205,7 @@ def _answer(
 ) -> int:
     reports = _complete(names, judged, reason)
     reproduce = {report.target: _reproduce(options, report) for report in reports}
-    signed = sign_off(options, reports, left_out, drifts)
+    signed = _sign(options, reports, left_out, drifts)
     verdict = signed.code
     notes = [(clean(f"{name}: {ALONE}"), "") for name in left_out]
     if reason == FAIL_FAST:
@@ -228,7 +216,7 @@ def _answer(
         if report.verdict == "pass":
             name = clean(report.target)
             notes += [(f"{name}: {text.strip()}", style) for text, style in list_besides(report)]
-    notes += [*list_unused(signed, options.accept), *list_uncounted(signed)]
+    notes += [*list_unused(signed, options.pages.accept), *list_uncounted(signed)]
     context = (options, reports, reproduce, list_lost(signed))
     output_lines += [*signoff_lines(signed), *_summarise(options, reports, signed), *notes]
     output_lines += output.list_notes(*context)
@@ -239,6 +227,24 @@ def _answer(
 def _complete(names: list[str], judged: dict[str, Report], reason: str) -> list[Report]:
     """Return the reports in the order of their kernels; an unjudged one has the reason."""
     return [judged.get(name) or make_unjudged(name, reason) for name in names]
+
+
+def _sign(
+    options: SignoffOptions, reports: Sequence[Report], left_out: Sequence[str], drifts: Drifts
+) -> Signoff:
+    """Return the sign-off of the reports."""
+    search, judge, pages = options.search, options.judge, options.pages
+    inputs = Inputs(
+        target=search.gpu,
+        device=judge.device,
+        seed=search.seed,
+        max_examples=search.max_examples,
+        proof=judge.proof,
+        case=judge.case,
+        kernels=options.kernel,
+    )
+    read = (pages.baseline, pages.accept, pages.bench, pages.mutation)
+    return sign(inputs, reports, left_out, *read, drifts)
 
 
 def _list_writers(
@@ -252,7 +258,7 @@ def _list_writers(
 
 
 def _keep(
-    options: argparse.Namespace,
+    options: SignoffOptions,
     names: list[str],
     left_out: list[str],
     drifts: Drifts,
@@ -261,12 +267,14 @@ def _keep(
     """Write the reports so far, so that they survive the end of this process."""
     reports = _complete(names, judged, UNDER_WAY)
     reproduce = {report.target: _reproduce(options, report) for report in reports}
-    signed = sign_off(options, reports, left_out, drifts)
-    for option, write in _list_writers(signed, reports, reproduce).items():
-        write_early(getattr(options, option), write)
+    signed = _sign(options, reports, left_out, drifts)
+    writers = _list_writers(signed, reports, reproduce)
+    for option in iter_options(options):
+        if option.field in writers:
+            write_early(option.default, writers[option.field])
 
 
-def _summarise(options: argparse.Namespace, reports: list[Report], signed: Signoff) -> list[Line]:
+def _summarise(options: SignoffOptions, reports: list[Report], signed: Signoff) -> list[Line]:
     """Return the table of all kernels, their verdicts, and the regressions against a baseline."""
     width = shutil.get_terminal_size((100, 24)).columns
     out: list[Line] = [(row, "") for row in table(reports, width)]
@@ -281,4 +289,4 @@ def _summarise(options: argparse.Namespace, reports: list[Report], signed: Signo
     summary = f"{summary or 'no kernel judged'}"
     summary += f"; against the baseline: {', '.join(against)}" if against else ""
     verdict = (f"signoff: {signed.code} ({summary})", STYLES[signed.code])
-    return [*out, verdict, *note_unpredicted(options.gpu)]
+    return [*out, verdict, *note_unpredicted(options.search.gpu)]

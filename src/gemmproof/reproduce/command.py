@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-from gemmproof.commands.check import calling_of, reproduce_line, request_of
+from gemmproof.commands import groups
 from gemmproof.commands.init import find_import, is_taken
-from gemmproof.commands.output import answer, limits_of, refuse, replay_registered, show_end
+from gemmproof.commands.output import answer, answer_death, refuse
 from gemmproof.engine.assemble import judge, judge_compiled
 from gemmproof.engine.saved_cases import find_store, list_formats
-from gemmproof.options.registered import ask_registered, is_registered, label_registered
+from gemmproof.options import Command, flag, group, option, spell
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import decode, encode
 from gemmproof.properties.contract import PROMISED
@@ -22,15 +22,51 @@ from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.report.files import STDOUT, find_obstacle, replace_file
 from gemmproof.report.record import EXIT, Report
 from gemmproof.report.text import STYLES, clean
-from gemmproof.reproduce.bug import Bug, Place, WrapperLocation
-from gemmproof.reproduce.write import Outcomes, describe_gpu, write_test
 from gemmproof.spelling import write_command
 from gemmproof.target import Calling, Target, TargetError, parse
 from gemmproof.terminal import progress, say
-from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
+from gemmproof.worker.protocol import Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import watch
 
+if TYPE_CHECKING:
+    from gemmproof.reproduce.bug import Place, WrapperLocation
+    from gemmproof.reproduce.write import Outcomes
+
 DEATHS = ("crash", "hang", "memory", "exit")  # of a worker, which would die again
+
+
+@dataclass(frozen=True, slots=True)
+class ReproduceOptions:
+    """The options of `gemmproof reproduce`."""
+
+    command: ClassVar = Command(
+        "reproduce",
+        help="write a failing case as a test that stands alone",
+        description="Write a test file of a failing case of f(a, b) -> c that needs pytest, torch"
+        " and triton only, with the fewest elements that are not zero.",
+        epilog="exit code: 0 written, 2 bad usage or target, a file in the way, or nothing that"
+        " a test shows, 3 incomplete",
+    )
+
+    choice: groups.KernelChoice = group(groups.KernelChoice())
+    output: str = option(
+        "FILE", "the test (default %(default)s; - for stdout)", default="test_bug.py", short="-o"
+    )
+    case: str | None = option(
+        "JSON", "the case to show (default: a saved one, or the first that fails)"
+    )
+    force: bool = flag("overwrite the file where it is there already")
+    search: groups.SearchOptions = group(groups.SearchOptions())
+    saved_cases: str | bool | None = groups.saved_cases_option()
+    quiet: bool = groups.quiet_flag()
+    contract: groups.ContractOptions = group(groups.ContractOptions())
+    calling: Calling = group(Calling())
+    worker: groups.WorkerOptions = group(groups.WorkerOptions())
+
+    @property
+    def label(self) -> str:
+        """The kernel as the messages name it."""
+        return self.choice.target or self.choice.kernel[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +79,16 @@ class _TestRequest:
     files: tuple[str, ...]  # that no test may overwrite
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: ReproduceOptions) -> int:
     """Find a failing case, reduce it, try the test under Triton's interpreter, write it."""
-    name = options.output
+    from gemmproof.reproduce.bug import Bug
+    from gemmproof.reproduce.write import describe_gpu, write_test
+
+    name, contract = options.output, options.contract
     try:
-        asked = _ask_registered(options) if is_registered(options) else _ask(options)
+        given = groups.spell_declared(contract, options.calling)
+        registered = groups.is_registered(options.choice, contract.dtype, given)
+        asked = _ask_registered(options) if registered else _ask(options)
         _require_writable(name, asked.files, options.force)
     except (TargetError, ValueError) as error:
         return refuse(options, str(error))
@@ -56,11 +97,11 @@ def run(options: argparse.Namespace) -> int:
         report, worker = _find_failing(options, request, listener)
         finding = _choose(report)
         if finding is None:
-            report = judge_compiled(report, worker, request, limits_of(options), listener)
+            report = judge_compiled(report, worker, request, options.worker.limits, listener)
             return _refuse_report(options, report, worker)
         worker = _ask_bug(options, request, finding, listener)
     if "reproduced" not in worker.events:
-        return _without_answer(options, worker, request.name)
+        return answer_death(options, worker, request.name, "a test")
     bug = decode(Bug, worker.events["reproduced"]["bug"], "bug")
     line = _write_replay(options, bug.case)
     draft = write_test(bug, asked.import_path, asked.calling, line, [])
@@ -78,40 +119,38 @@ def run(options: argparse.Namespace) -> int:
     return answer(options, EXIT["pass"], output, to_stderr=name == STDOUT)
 
 
-def _ask(options: argparse.Namespace) -> _TestRequest:
+def _ask(options: ReproduceOptions) -> _TestRequest:
     """Return the request for TARGET. Raises TargetError or ValueError, in one line."""
-    target = parse(options.target)
-    request = replace(request_of(options), limits=False)
+    target = parse(options.label)
+    declared = (options.contract, options.calling, options.search, options.case)
+    request = groups.ask_check(target, *declared)
     files = (target.path,) if target.is_file else ()
-    calling = calling_of(options, target.name)
-    return _TestRequest(request, calling, _find_place(target, options.output), files)
+    return _TestRequest(request, options.calling, _find_place(target, options.output), files)
 
 
-def _ask_registered(options: argparse.Namespace) -> _TestRequest:
+def _ask_registered(options: ReproduceOptions) -> _TestRequest:
     """Return the request for --kernel. Raises TargetError or ValueError, in one line."""
+    from gemmproof.reproduce.bug import WrapperLocation
+
     if options.case is not None:
         Case.from_json(options.case)
-    request = Request(
-        ask="check",
-        max_examples=options.max_examples,
-        seed=options.seed,
-        gpu=options.gpu,
-        case=options.case,
-        **ask_registered(options, options.kernel),
-    )
-    worker = watch(replace(request, ask="locate", case=None), limits_of(options))
+    choice, formats = options.choice, options.contract.dtype
+    request = groups.ask_registered(choice, formats, options.search)
+    worker = watch(replace(request, ask="locate"), options.worker.limits)
     if "located" not in worker.events:
         raise TargetError(worker.explain_failure(request.name) or f"{request.name}: {worker.how}")
     location = WrapperLocation(**worker.events["located"]["found"])
     import_path = _place_found(location, options.output)
-    return _TestRequest(request, Calling(), import_path, (options.conftest, location.file))
+    files = (choice.conftest, location.file)
+    return _TestRequest(replace(request, case=options.case), Calling(), import_path, files)
 
 
-def _write_replay(options: argparse.Namespace, case: Case) -> str:
+def _write_replay(options: ReproduceOptions, case: Case) -> str:
     """Return the command that judges a case."""
-    if options.target is not None:
-        return reproduce_line(options, case)
-    return replay_registered(options, options.kernel, "--case", case.to_json())
+    gpu = options.search.gpu
+    if options.choice.kernel:
+        return groups.replay("signoff", spell(options.choice), gpu, "--case", case.to_json())
+    return groups.reproduce_line(options.label, options.contract, options.calling, gpu, case)
 
 
 def _require_writable(name: str, files: Iterable[str], force: bool) -> None:
@@ -131,14 +170,14 @@ def _require_writable(name: str, files: Iterable[str], force: bool) -> None:
 
 
 def _find_failing(
-    options: argparse.Namespace, request: Request, listener: Listener
+    options: ReproduceOptions, request: Request, listener: Listener
 ) -> tuple[Report, WorkerExit]:
     """Return the report on the requested case, on a saved one, or on all that are drawn.
 
     It does not cover compiled code: a test of values cannot show that.
     """
-    limits = limits_of(options)
-    store = find_store(options.kept, request)
+    limits = options.worker.limits
+    store = find_store(options.saved_cases, request)
     for case in store.read(list_formats(request)) if store is not None else ():
         judged = judge(replace(request, case=case), limits, listener, compiles=False)
         if judged[0].findings:
@@ -157,8 +196,8 @@ def _choose(report: Report) -> Finding | None:
     return next(alone, roots[0]) if roots else None
 
 
-def _refuse_report(options: argparse.Namespace, report: Report, worker: WorkerExit) -> int:
-    label = options.target or options.kernel
+def _refuse_report(options: ReproduceOptions, report: Report, worker: WorkerExit) -> int:
+    label = options.label
     if claims := [f for f in (*report.findings, *report.expected) if f.property in PROMISED]:
         gpus = worker.events["promises"]["gpus"]
         text = _describe_claims(options, [f for f in claims if f.fault != UNEXPECTED], gpus)
@@ -174,13 +213,12 @@ def _refuse_report(options: argparse.Namespace, report: Report, worker: WorkerEx
     return refuse(options, f"{label}: nothing to reproduce: {cases} holds")
 
 
-def _describe_claims(options: argparse.Namespace, findings: list[Finding], gpus: list[str]) -> str:
+def _describe_claims(options: ReproduceOptions, findings: list[Finding], gpus: list[str]) -> str:
     """Return which claims of compiled code fail, and the command that shows the first, or ""."""
     if not findings:
         return ""
     first, names = findings[0], list(dict.fromkeys(f.property for f in findings))
-    named = [options.target] if options.target else label_registered(options, options.kernel)
-    argv = ["gemmproof", "lowering", *named, *calling_of(options, "kernel").to_argv()]
+    argv = ["gemmproof", "lowering", *spell(options.choice), *spell(options.calling)]
     mentioned = [gpu for gpu in gpus if re.search(rf"\b{gpu}\b", first.message)]
     argv += [argument for gpu in mentioned or gpus for argument in ("--target", gpu)]
     argv += ["--config", "all"] * bool(first.case.config)
@@ -190,28 +228,18 @@ def _describe_claims(options: argparse.Namespace, findings: list[Finding], gpus:
 
 
 def _ask_bug(
-    options: argparse.Namespace, request: Request, finding: Finding, listener: Listener
+    options: ReproduceOptions, request: Request, finding: Finding, listener: Listener
 ) -> WorkerExit:
     plan = {"finding": encode(finding), "calls": finding.fault not in DEATHS}
     asked = replace(request, ask="reproduce", case=None, plan=plan)
-    return watch(asked, limits_of(options), listener)
+    return watch(asked, options.worker.limits, listener)
 
 
-def _without_answer(options: argparse.Namespace, worker: WorkerExit, name: str) -> int:
-    if "internal" in worker.events:
-        show_end(options, worker.output)
-    if failure := worker.explain_failure(name):
-        return refuse(options, failure)
-    text = f"gemmproof reproduce: {worker.where or name}: got {worker.how}, expected a test"
-    code = EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "error"]
-    return answer(options, code, [(clean(text), STYLES["fail"])], to_stderr=True)
-
-
-def _try_test(options: argparse.Namespace, text: str, path: str) -> Outcomes | str:
+def _try_test(options: ReproduceOptions, text: str, path: str) -> Outcomes | str:
     """Return the test's outcomes under Triton's interpreter, or the reason why it failed to run."""
     plan = {"text": text, "path": path}
     request = Request(ask="try", name="the test", plan=plan)
-    limits = replace(limits_of(options), load=float(options.time_limit))
+    limits = replace(options.worker.limits, load=float(options.worker.time_limit))
     worker = watch(request, limits)
     if "interpreted" in worker.events:
         outcomes: Outcomes = worker.events["interpreted"]["outcomes"]
@@ -221,6 +249,8 @@ def _try_test(options: argparse.Namespace, text: str, path: str) -> Outcomes | s
 
 def _find_place(target: Target, output: str) -> Place:
     """Return the test's import path of the wrapper; a file if another module has its name."""
+    from gemmproof.reproduce.bug import Place
+
     root, module = find_import(target)
     folder = _place_of(output).parent
     if module is None:
@@ -232,6 +262,8 @@ def _find_place(target: Target, output: str) -> Place:
 
 def _place_found(location: WrapperLocation, output: str) -> Place:
     """Return the import path of a registered wrapper."""
+    from gemmproof.reproduce.bug import Place
+
     folder = _place_of(output).parent
     if not location.module or (location.root and is_taken(location.module, Path(location.file))):
         return Place(os.path.relpath(location.file, folder), None, location.function)

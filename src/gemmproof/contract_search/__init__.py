@@ -1,0 +1,1 @@
+"""The search for the widest contract that a kernel keeps."""

@@ -1,0 +1,133 @@
+"""`gemmproof drift`: one target's accumulator and its errors against K, answered on one screen."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from gemmproof.commands import groups
+from gemmproof.commands.output import answer, refuse, refuse_failure, undrawable, unwritable
+from gemmproof.options import Command, argument, group, option
+from gemmproof.properties.codec import decode, encode
+from gemmproof.reference.formats import FLOAT_OPERANDS
+from gemmproof.reference.gpus import DEFAULT, TARGETS, UNMODELLED
+from gemmproof.report.files import Writer, write_json
+from gemmproof.report.record import EXIT, Report
+from gemmproof.report.text import STYLES, clean
+from gemmproof.spelling import format_of, one_of
+from gemmproof.target import TargetError, parse
+from gemmproof.terminal import progress
+from gemmproof.worker.protocol import UNKNOWN_ENDS, Request, WorkerExit
+from gemmproof.worker.supervisor import watch
+
+
+def _read_sizes(text: str) -> tuple[int, ...]:
+    low, dots, high = text.partition("..")
+    powers = {str(1 << n): n for n in range(5, 17)}
+    first, last = powers.get(low, 1), powers.get(high if dots else low, 0)
+    if first > last:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, expected LOW..HIGH, powers of two from 32 to 65536"
+        )
+    return tuple(1 << n for n in range(first, last + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class DriftOptions:
+    """The options of `gemmproof drift`."""
+
+    command: ClassVar = Command(
+        "drift",
+        help="errors against K, and the accumulator behind them",
+        description="Tell which accumulator f(a, b) -> c has, and how its errors grow with K.",
+        epilog="exit code: 0 as declared, 1 findings, 2 bad usage or target, 3 incomplete",
+    )
+
+    target: str = argument("TARGET", groups.TARGET)
+    dtype: str = option(
+        "FORMAT", f"format of a and b (default %(default)s): {' '.join(FLOAT_OPERANDS)}",
+        format_of(*FLOAT_OPERANDS), "fp16"
+    )  # fmt: skip
+    batched: bool = groups.batched_flag()
+    accumulator: str = groups.accumulator_option()
+    gpu: str = option(
+        "GPU", f"whose dot products to predict (default %(default)s): {' '.join(TARGETS)} ieee",
+        one_of(*TARGETS, *UNMODELLED, "ieee"), DEFAULT, name="target"
+    )  # fmt: skip
+    sizes: tuple[int, ...] = option(
+        "LOW..HIGH", "the powers of two to measure at", _read_sizes, _read_sizes("512..16384"),
+        write=lambda sizes: f"{sizes[0]}..{sizes[-1]}", name="K"
+    )  # fmt: skip
+    device: str = option(
+        "DEVICE", "cuda: launch on the GPU (default cpu: simulate)", one_of("cpu", "cuda"), "cpu"
+    )
+    json: str | None = groups.output_file(groups.JSON)
+    svg: str | None = groups.output_file("draw it (needs matplotlib)")
+    quiet: bool = groups.quiet_flag()
+    worker: groups.WorkerOptions = group(groups.WorkerOptions(time_limit=120))
+
+
+def run(options: DriftOptions) -> int:
+    """Measure the target in a worker, print the answer, write the requested reports."""
+    problem = unwritable(options) or undrawable(options.svg) or _refuse_unmodelled(options)
+    if problem:
+        return refuse(options, problem)
+    try:
+        request = request_of(options)
+    except TargetError as error:
+        return refuse(options, str(error))
+    with progress(request.name, options.quiet) as listener:
+        worker = watch(request, options.worker.limits, listener)
+    if "report" not in worker.events:
+        return _without_report(options, worker, request.name)
+    report = decode(Report, worker.events["report"]["report"], "report")
+    report = replace(report, target=options.target, seconds=round(worker.seconds, 2))
+    if options.device == "cuda" and worker.events["device"]["gpu"] is None:
+        note = "--device cuda: torch finds no CUDA GPU here; the kernel was simulated only"
+        report = report.with_note(note, "incomplete")
+    from gemmproof.drift.plot import draw
+    from gemmproof.drift.text import lines  # imports numpy, which bad usage does not need
+
+    written: dict[str, Writer] = {
+        "json": lambda path: write_json(path, encode(report)),
+        "svg": lambda path: draw(report, path),
+    }
+    return answer(options, EXIT[report.verdict], lines(report), written)
+
+
+def _refuse_unmodelled(options: DriftOptions) -> str | None:
+    """Return one line on a target whose bits have no model, or None."""
+    if options.gpu not in UNMODELLED:
+        return None
+    known = " ".join(TARGETS)
+    return (
+        f"--target: got {options.gpu}, which has no model of its matrix cores, expected one of:"
+        f" {known} ieee"
+    )
+
+
+def request_of(options: DriftOptions) -> Request:
+    """Return the worker's request. Raises TargetError, in one line."""
+    target = parse(options.target)
+    return Request(
+        ask="drift",
+        name=target.name,
+        target=encode(target),
+        contract={"batched": options.batched or target.name == "bmm"},
+        format=options.dtype,
+        declared=options.accumulator,
+        sizes=options.sizes,
+        gpu=None if options.gpu == "ieee" else options.gpu,
+        launch=options.device == "cuda",
+    )
+
+
+def _without_report(options: DriftOptions, worker: WorkerExit, name: str) -> int:
+    """Answer for a worker without a report: an error, or how the target died."""
+    if failure := refuse_failure(options, worker, name):
+        return failure
+    died = f"{worker.where or name}: got {worker.how}, expected a product"
+    code = EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "fail"]
+    text = clean(f"{name} at {worker.events['case']['case']}: {died}")
+    return answer(options, code, [(text, STYLES["fail"])])

@@ -1,1 +1,0 @@
-"""The options of the commands, one file per command."""
