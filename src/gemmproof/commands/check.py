@@ -16,7 +16,6 @@ from gemmproof.commands.output import answer, note_unpredicted, unwritable
 from gemmproof.engine.assemble import make_error
 from gemmproof.engine.saved_cases import find_store, judge_kept, note_kept
 from gemmproof.options import Command, argument, flag, group
-from gemmproof.properties.cases.case import Case
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT, Report
 from gemmproof.report.text import Line, Reproduce, add_commands, clean, lines
@@ -126,10 +125,9 @@ def _answer(
     printed: Sequence[str] = (),
     more: Sequence[Line] = (),
 ) -> int:
-    def reproduce(case: Case) -> str:
-        declared = (options.target, options.contract, options.calling, options.search.gpu)
-        return groups.reproduce_line(*declared, case, options.judge.device)
-
+    kernel = [options.target, *groups.spell_declared(options.contract, options.calling)]
+    gpu, device = options.search.gpu, options.judge.device
+    reproduce = partial(groups.replay, "check", kernel, gpu, device=device)
     by_target: dict[str, Reproduce] = {report.target: reproduce}
     reports: dict[str, Writer] = {
         "json": lambda path: write_json(path, add_commands(report, reproduce)),

@@ -309,6 +309,11 @@ class KernelChoice:
     )  # fmt: skip
     conftest: str = conftest_option()
 
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments that name the kernel."""
+        return spell(self) if self.kernel else [str(self.target)]
+
 
 def is_registered(
     choice: KernelChoice, formats: tuple[str, ...], given: Sequence[str], several: bool = False
@@ -351,21 +356,9 @@ def spell_declared(contract: ContractOptions, calling: Calling) -> list[str]:
 
 
 def replay(
-    command: str, kernel: Iterable[str], gpu: str | None, *asks: str, device: str = "cpu"
+    command: str, kernel: Iterable[str], gpu: str | None, case: Case | None, device: str = "cpu"
 ) -> str:
-    """Return a command that judges a kernel by what it `asks`; it can be pasted into a shell."""
-    options = [*spell(SearchOptions(gpu=gpu)), *spell(JudgeOptions(device=device))]
-    return write_command(["gemmproof", command, *kernel, *options, *asks])
-
-
-def reproduce_line(
-    target: str,
-    contract: ContractOptions,
-    calling: Calling,
-    gpu: str | None,
-    case: Case,
-    device: str = "cpu",
-) -> str:
-    """Return a command that judges this case of a target alone."""
-    kernel = [target, *spell_declared(contract, calling)]
-    return replay("check", kernel, gpu, "--case", case.to_json(), device=device)
+    """Return a command to paste, which judges this case of a kernel alone, or else its drift."""
+    search, judge = spell(SearchOptions(gpu=gpu)), spell(JudgeOptions(device=device))
+    asks = ["--drift"] if case is None else ["--case", case.to_json()]
+    return write_command(["gemmproof", command, *kernel, *search, *judge, *asks])

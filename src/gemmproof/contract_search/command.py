@@ -54,8 +54,8 @@ def run(options: ContractSearchOptions) -> int:
         checks = Checks(request, limits, jobs, options.quiet)
         contract, report = find_widest(contract, checks)
     if report.verdict != "pass":
-        declared = (options.target, options.contract, options.calling, options.search.gpu)
-        text = lines(report, partial(groups.reproduce_line, *declared))
+        kernel = [options.target, *groups.spell_declared(options.contract, options.calling)]
+        text = lines(report, partial(groups.replay, "check", kernel, options.search.gpu))
         return answer(options, EXIT[report.verdict], text)
     text = [(f"Contract({write_contract(contract)})", STYLES["pass"]), *list_limits(report)]
     return answer(options, EXIT["pass"], text)

@@ -147,10 +147,10 @@ def _ask_registered(options: ReproduceOptions) -> _TestRequest:
 
 def _write_replay(options: ReproduceOptions, case: Case) -> str:
     """Return the command that judges a case."""
-    gpu = options.search.gpu
-    if options.choice.kernel:
-        return groups.replay("signoff", spell(options.choice), gpu, "--case", case.to_json())
-    return groups.reproduce_line(options.label, options.contract, options.calling, gpu, case)
+    declared = groups.spell_declared(options.contract, options.calling)
+    kernel = options.choice.arguments + declared
+    command = "signoff" if options.choice.kernel else "check"
+    return groups.replay(command, kernel, options.search.gpu, case)
 
 
 def _require_writable(name: str, files: Iterable[str], force: bool) -> None:
@@ -218,7 +218,7 @@ def _describe_claims(options: ReproduceOptions, findings: list[Finding], gpus: l
     if not findings:
         return ""
     first, names = findings[0], list(dict.fromkeys(f.property for f in findings))
-    argv = ["gemmproof", "lowering", *spell(options.choice), *spell(options.calling)]
+    argv = ["gemmproof", "lowering", *options.choice.arguments, *spell(options.calling)]
     mentioned = [gpu for gpu in gpus if re.search(rf"\b{gpu}\b", first.message)]
     argv += [argument for gpu in mentioned or gpus for argument in ("--target", gpu)]
     argv += ["--config", "all"] * bool(first.case.config)

@@ -16,7 +16,7 @@ from gemmproof.commands import groups, output
 from gemmproof.commands.output import answer, note_unpredicted
 from gemmproof.engine.assemble import make_unjudged
 from gemmproof.engine.saved_cases import find_store, judge_kept, note_kept
-from gemmproof.options import iter_options, spell
+from gemmproof.options import iter_options
 from gemmproof.properties.cases.case import Case
 from gemmproof.report.files import Writer, write_early
 from gemmproof.report.record import EXIT, GRAVEST_FIRST, Report
@@ -185,14 +185,10 @@ def _choose(options: SignoffOptions, name: str) -> groups.KernelChoice:
 
 def _reproduce(options: SignoffOptions, report: Report) -> Callable[[Case], str]:
     drifted = {f.case for f in report.findings if f.property == ACCUMULATOR}
-
-    def line(case: Case) -> str:
-        # drift is measured at separate sizes
-        asks = ["--drift"] if case in drifted else ["--case", case.to_json()]
-        kernel, gpu = spell(_choose(options, report.target)), options.search.gpu
-        return groups.replay("signoff", kernel, gpu, *asks, device=options.judge.device)
-
-    return line
+    kernel, gpu = _choose(options, report.target).arguments, options.search.gpu
+    line = partial(groups.replay, "signoff", kernel, gpu, device=options.judge.device)
+    # drift is measured at separate sizes
+    return lambda case: line(None if case in drifted else case)
 
 
 def _answer(

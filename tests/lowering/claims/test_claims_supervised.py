@@ -15,8 +15,12 @@ from tests.lowering.claims import claimed_kernels as kernels
 from tests.support.warm_process import run_module
 
 from gemmproof.cli import main, parse_options
+<<<<<<< HEAD
 from gemmproof.commands.groups import contract_of, reproduce_line
 from gemmproof.engine.assemble import judge_compiled
+=======
+from gemmproof.commands.groups import contract_of, replay, spell_declared
+>>>>>>> 1c7b35b1 (A command to paste is written by one function from the records of options)
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract, list_promised
@@ -206,8 +210,8 @@ def test_words_of_a_project_are_those_of_the_options():
         options = parse_options(["check", *args, "k.py:f", *typed])
         contract = contract_of(options.contract, parse(f"{KERNELS}:right"))
         assert contract == Contract(tensor_cores=True, spills=0, fits=fits)
-        declared = ("k.py:f", options.contract, options.calling, None)
-        written = reproduce_line(*declared, Case(1, 1, 1))
+        kernel = ["k.py:f", *spell_declared(options.contract, options.calling)]
+        written = replay("check", kernel, None, Case(1, 1, 1))
         assert f"--tensor-cores --spills 0 --fits {','.join(fits)} --case" in written
 
 
