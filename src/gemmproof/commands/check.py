@@ -82,7 +82,8 @@ def prepare(options: CheckOptions) -> Callable[[], int]:
         if options.target.endswith(".py"):
             target, others = find_only_wrapper(options.target)
             if others:
-                return partial(_answer, options, _refuse_file(target), more=others)
+                text = f"target: got {target!r}, expected {target}:function, one of its wrappers"
+                return partial(_answer, options, make_error(target, text), more=others)
             options = replace(options, target=target)
             say(f"gemmproof check: {options.target} is the only wrapper in it")
         request = request_of(options)
@@ -97,10 +98,6 @@ def prepare(options: CheckOptions) -> Callable[[], int]:
     printed = worker.events.get("printed", {"lines": []})["lines"]
     output = worker.output if shows_output else ""
     return partial(_answer, options, report, output=output, printed=printed)
-
-
-def _refuse_file(file: str) -> Report:
-    return make_error(file, f"target: got {file!r}, expected {file}:function, one of its wrappers")
 
 
 def request_of(options: CheckOptions) -> Request:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gemmproof.options import argument, flag, option, spell
 from gemmproof.properties.cases.case import Case
@@ -19,8 +19,10 @@ from gemmproof.reference.gpus import GPUS, TARGETS, UNMODELLED
 from gemmproof.settings import EXAMPLES
 from gemmproof.spelling import format_of, one_of, write_command
 from gemmproof.target import Calling, Target
-from gemmproof.worker.protocol import Request
-from gemmproof.worker.supervisor import Limits
+
+if TYPE_CHECKING:
+    from gemmproof.worker.protocol import Request
+    from gemmproof.worker.supervisor import Limits
 
 TARGET = "file.py:function or module:function"
 JSON = "write the report (- for stdout)"
@@ -210,6 +212,8 @@ class WorkerOptions:
     @property
     def limits(self) -> Limits:
         """The limits as a supervisor takes them."""
+        from gemmproof.worker.supervisor import Limits  # pytest imports this module in every run
+
         return Limits(case=self.time_limit, memory=self.memory_limit << 30)
 
 
@@ -234,6 +238,8 @@ def ask_check(
     expected: Iterable[tuple[str, str]] = (),
 ) -> Request:
     """Return a worker's request to check. Raises ValueError, in one line."""
+    from gemmproof.worker.protocol import Request
+
     case = None if case_text is None else Case.from_json(case_text)
     kernel = calling.state(target.name)
     if case is not None:
@@ -345,6 +351,8 @@ def ask_registered(
     choice: KernelChoice, formats: tuple[str, ...], search: SearchOptions
 ) -> Request:
     """Return a worker's request to check the registered kernel, at one format if one is given."""
+    from gemmproof.worker.protocol import Request
+
     (name,), fmt = choice.kernel, (*formats, "")[0]
     return Request("check", name, choice.conftest, format=fmt, **asdict(search))
 
