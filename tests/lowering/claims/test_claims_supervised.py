@@ -15,12 +15,8 @@ from tests.lowering.claims import claimed_kernels as kernels
 from tests.support.warm_process import run_module
 
 from gemmproof.cli import main, parse_options
-<<<<<<< HEAD
-from gemmproof.commands.groups import contract_of, reproduce_line
-from gemmproof.engine.assemble import judge_compiled
-=======
 from gemmproof.commands.groups import contract_of, replay, spell_declared
->>>>>>> 1c7b35b1 (A command to paste is written by one function from the records of options)
+from gemmproof.engine.assemble import judge_compiled
 from gemmproof.engine.check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract, list_promised
