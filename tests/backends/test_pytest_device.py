@@ -124,7 +124,7 @@ def test_a_cuda_error_in_pytest_s_process_accuses_its_own_kernel_alone(tmp_path)
         [
             (("--gemm-device", "cuda"), "gemm_device: got 'cuda', but torch finds no GPU"),
             (("-o", "gemm_device=cuda"), "gemm_device: got 'cuda', but torch finds no GPU"),
-            (("--gemm-device", "tpu"), "gemm_device: got 'tpu', expected cpu or cuda"),
+            (("--gemm-device", "tpu"), "gemm_device: got 'tpu', expected one of: cpu cuda"),
         ]
     ),
 )

@@ -72,7 +72,7 @@ def test_a_run_without_our_items_loads_nothing_heavy(project):
                 ["--gemm-max-examples", "0"],
                 "gemm_max_examples: got '0', expected an integer 1..",
             ),
-            (["-o", "gemm_seed=x"], "gemm_seed: got 'x', expected an integer from 0"),
+            (["-o", "gemm_seed=x"], "gemm_seed: got 'x', expected an integer 0.."),
             (["--gemm-case", "{"], "--gemm-case: case: got broken JSON"),
             (["-o", "gemm_case=7"], "--gemm-case: case: got 7, expected an object"),
             (["--gemm-target", "sm_1"], "gemm_target: got 'sm_1', expected one of: sm_70"),
@@ -81,7 +81,7 @@ def test_a_run_without_our_items_loads_nothing_heavy(project):
             (["-o", "gemm_in_process=5"], "gemm_in_process: got '5', expected true or false"),
             (
                 ["--gemm-annotations", "gitlab"],
-                "gemm_annotations: got 'gitlab', expected auto, github or none",
+                "gemm_annotations: got 'gitlab', expected one of: auto github none",
             ),
             (["--gemm-time-limit", "0"], "gemm_time_limit: got '0', expected an integer 1.."),
         ]

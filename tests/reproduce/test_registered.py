@@ -10,7 +10,7 @@ from tests.reproduce.written_tests import ROOT
 from tests.support.cli_project import refuse
 
 from gemmproof.cli import main, parse_options
-from gemmproof.commands.groups import KernelChoice
+from gemmproof.commands.groups import KernelOptions
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
 from gemmproof.reproduce.bug import Place, Unreproducible, find_wrapper
@@ -128,7 +128,7 @@ def test_of_several_claims_the_first_is_shown_on_the_gpus_where_it_fails():
     about, _, shows = message.partition("; see: ")
     assert about.startswith("no test of values shows that spills_no_more and fits_on_its_gpus fail")
     lowering = parse_options(shlex.split(shows)[1:])
-    assert lowering.choice == KernelChoice("it's.py:matmul")  # a target has no conftest.py
+    assert lowering.choice == KernelOptions("it's.py:matmul")  # a target has no conftest.py
     assert lowering.calling.operands == ("alpha=1.0",)
     assert (lowering.gpus, lowering.launch.config) == (("sm_80", "sm_90"), "all")
     assert Case.from_json(lowering.launch.case) == case

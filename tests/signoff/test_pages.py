@@ -95,7 +95,7 @@ def test_what_holds_after_all_has_no_command_and_its_contract_is_in_words():
     assert "all cases: got 5 that held" in text
     assert "say " not in text  # the command
     assert "no_races: issue 12; symmetries: <b>" in text
-    spilled = signed(report(facts=identity(spills=0)))
+    spilled = signed(report(identity=identity(spills=0)))
     terms = dict(pages.format_contract(spilled.kernels[0]))
     assert (terms["spills"], "fits" in terms) == ("0", False)
     assert "say " in Reader(page(signed(report(verdict="fail", findings=(FINDING,))))).text

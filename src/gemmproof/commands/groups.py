@@ -305,7 +305,7 @@ def widen_to(contract: Contract, case: Case) -> Contract:
 
 # -- a kernel that a conftest.py registers, in place of TARGET -----------------------------------
 @dataclass(frozen=True, slots=True)
-class KernelChoice:
+class KernelOptions:
     """A target, or the names of kernels that a conftest.py registers."""
 
     target: str | None = argument("TARGET", f"{TARGET}, or --kernel", default=None)
@@ -322,7 +322,7 @@ class KernelChoice:
 
 
 def is_registered(
-    choice: KernelChoice, formats: tuple[str, ...], given: Sequence[str], several: bool = False
+    choice: KernelOptions, formats: tuple[str, ...], given: Sequence[str], several: bool = False
 ) -> bool:
     """Return whether --kernel is given in place of TARGET.
 
@@ -348,7 +348,7 @@ def is_registered(
 
 
 def ask_registered(
-    choice: KernelChoice, formats: tuple[str, ...], search: SearchOptions
+    choice: KernelOptions, formats: tuple[str, ...], search: SearchOptions
 ) -> Request:
     """Return a worker's request to check the registered kernel, at one format if one is given."""
     from gemmproof.worker.protocol import Request

@@ -110,7 +110,7 @@ class LoweringOptions:
         epilog="exit code: 0 printed, 2 bad usage or target, 3 something could not be compiled",
     )
 
-    choice: groups.KernelChoice = group(groups.KernelChoice())
+    choice: groups.KernelOptions = group(groups.KernelOptions())
     gpus: tuple[str, ...] = option(
         "GPU", f"compile for this GPU, repeatable (default %(default)s): {' '.join(GPUS)}",
         one_of(*GPUS), (DEFAULT,), name="target", repeated=True
@@ -217,7 +217,7 @@ def _ask_preview(options: LoweringOptions) -> Request:
     dot, choice = options.dot, options.choice
     if choice.target is not None:
         raise ValueError(f"target: got {choice.target!r} and --dot, expected one of them")
-    named = groups.KernelChoice(kernel=choice.kernel)
+    named = groups.KernelOptions(kernel=choice.kernel)
     if of_a_kernel := [*spell(named), *spell(options.launch), *spell(options.calling)]:
         name = of_a_kernel[0].partition("=")[0]
         raise ValueError(f"{name}: got it with --dot, expected it with TARGET")

@@ -37,7 +37,7 @@ class MutateOptions:
         " 3 some mutants were not judged",
     )
 
-    choice: groups.KernelChoice = group(groups.KernelChoice())
+    choice: groups.KernelOptions = group(groups.KernelOptions())
     jobs: int | None = groups.jobs_option()
     max_mutants: int | None = option(
         "N", "judge a sample of this many, drawn by the seed", groups.positive

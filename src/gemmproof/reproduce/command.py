@@ -48,7 +48,7 @@ class ReproduceOptions:
         " a test shows, 3 incomplete",
     )
 
-    choice: groups.KernelChoice = group(groups.KernelChoice())
+    choice: groups.KernelOptions = group(groups.KernelOptions())
     output: str = option(
         "FILE", "the test (default %(default)s; - for stdout)", default="test_bug.py", short="-o"
     )

@@ -179,8 +179,8 @@ def _judge_one(
     return name
 
 
-def _choose(options: SignoffOptions, name: str) -> groups.KernelChoice:
-    return groups.KernelChoice(kernel=(name,), conftest=options.conftest)
+def _choose(options: SignoffOptions, name: str) -> groups.KernelOptions:
+    return groups.KernelOptions(kernel=(name,), conftest=options.conftest)
 
 
 def _reproduce(options: SignoffOptions, report: Report) -> Callable[[Case], str]:

@@ -83,8 +83,8 @@ def records(cls):
     return st.fixed_dictionaries(drawn).map(lambda values: make_record(cls, values))
 
 
-def parse(cls, words):
-    return make_record(cls, vars(PARSER.parse_args([cls.command.name, *words])))
+def parse(cls, arguments):
+    return make_record(cls, vars(PARSER.parse_args([cls.command.name, *arguments])))
 
 
 @pytest.mark.parametrize("cls", COMMANDS, ids=lambda cls: cls.command.name)
@@ -108,9 +108,9 @@ def test_a_setting_is_what_is_typed(cls, data):
             texts = [*map(option.write, value)] if option.repeated else option.write(value)
             settings[option.name] = value if isinstance(value, bool) else texts
     known = {f"--{no}{option.name}" for option in iter_options(cls) for no in ("", "no-")}
-    words = list_words(settings, known, PARSER_WORDS[cls.command.name], [])
+    arguments = list_words(settings, known, PARSER_WORDS[cls.command.name], [])
     expected = {o.field: o.default for o in iter_options(parse(cls, spell(record)))}
-    got = {o.field: o.default for o in iter_options(parse(cls, [*words, *typed]))}
+    got = {o.field: o.default for o in iter_options(parse(cls, [*arguments, *typed]))}
     assert got == expected
 
 
@@ -150,7 +150,7 @@ def test_pytest_reads_the_same_values_typed_and_from_its_file(values, tmp_path_f
 
 # -- options that had other names ----------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["check", "k.py:f", "--premise"], "got '--premise', which is now --check-model"),
         (["check", "k.py:f", "--kept", "dir"], "got '--kept', which is now --saved-cases"),
@@ -160,9 +160,9 @@ def test_pytest_reads_the_same_values_typed_and_from_its_file(values, tmp_path_f
         (["signoff", "--accept", "promise:matmul"], "got 'promise', which is now 'guarantee'"),
     ],
 )
-def test_an_old_name_is_answered_with_the_new_one(words, message, capsys):
+def test_an_old_name_is_answered_with_the_new_one(arguments, message, capsys):
     with pytest.raises(SystemExit) as end:
-        main(words)
+        main(arguments)
     err = capsys.readouterr().err
     assert (end.value.code, err.count("\n")) == (2, 1)
     assert message in err

@@ -20,9 +20,10 @@ from tests.witnesses.ttir import ttir_kernels_memory  # noqa: F401 - registers i
 from tests.witnesses.ttir.ttir_cases import CASES, Case
 
 from gemmproof import kernels
+from gemmproof.reference import triton_hooks
 from gemmproof.reference.simulation import Run
-from gemmproof.reference.simulator import launch, run
 from gemmproof.reference.simulator import launch as launched_kernel
+from gemmproof.reference.simulator import run
 
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(__file__).parent / "recordings"
@@ -68,11 +69,11 @@ def case_named(name: str) -> Case | None:
 @contextmanager
 def translate_with(make_ttir: Callable[..., str]) -> Iterator[None]:
     """Let `make_ttir` stand for Triton's frontend, also for kernels that ran before."""
-    device = launch._Device
+    device = triton_hooks._Device
     with (
         mock.patch.object(launched_kernel, "make_ttir", make_ttir),
         mock.patch.object(launched_kernel, "_programs", OrderedDict()),
-        mock.patch.object(launch, "_Device", lambda key: device(f"{key} {next(_fresh)}")),
+        mock.patch.object(triton_hooks, "_Device", lambda key: device(f"{key} {next(_fresh)}")),
     ):
         yield
 
