@@ -66,18 +66,18 @@ def evaluate_all(observation: Observation) -> tuple[SpecArray, ...]:
 
 
 def evaluate_with(
-    observation: Observation, other: Mapping[str, Any], between: str = "fp32"
+    observation: Observation, other: Mapping[str, Any], **rules: Any
 ) -> tuple[SpecArray, ...]:
-    """Evaluate the kernel's `spec` on the operands, of which `other` replaces some.
+    """Evaluate the kernel's formula on the operands, of which `other` replaces some.
 
-    `between`: the format of intermediate values.
+    `rules` replace some fields of those that the formula is evaluated by.
     """
     kernel, case = observation.kernel, observation.case
     read = (item for item in observation.operands.items() if item[1].use != WRITTEN)
     operands = {name: (stored_elements(x), x.dtype) for name, x in read}
-    rules = Rules(observation.target, kernel.contract.accumulator, between)
+    own = Rules(observation.target, kernel.contract.accumulator)
     values = {**operands, **kernel.values_of(case), **other}
-    return evaluate(lambda **named: kernel.calculate(named), values, rules)
+    return evaluate(lambda **named: kernel.calculate(named), values, replace(own, **rules))
 
 
 def evaluated(observation: Observation) -> SpecArray:
@@ -183,15 +183,21 @@ def declared_model(observation: Observation) -> DotModel:
     return dot_model(None, dtype, acc)
 
 
+def held_by(observation: Observation) -> str:
+    """Return the format that the accumulator holds before a result is stored."""
+    if observation.kernel.spec is not None:
+        return "fp32"
+    integers = observation.case.format.kind == "int"
+    return "int32" if integers else declared_model(observation).acc_format
+
+
 @remember
 def error_and_bound(observation: Observation) -> tuple[Array, Array]:
     """Return |c - a b| and the error allowed by accumulator and one rounding; float64 (..., M, N).
 
     Where the exact result may overflow the output the bound is Inf.
     """
-    spec = observation.kernel.spec is not None
-    held = "fp32" if spec else declared_model(observation).acc_format
-    bound = bound_rounding(accumulator(observation), observation.out, held).error
+    bound = bound_rounding(accumulator(observation), observation.out, held_by(observation)).error
     with np.errstate(invalid="ignore"):
         error = np.abs(widen(observation.result) - exact(observation))
     error[np.isnan(error)] = np.inf
@@ -216,6 +222,14 @@ def beyond_bound(observation: Observation) -> Array:
     """Mark where the error exceeds its bound."""
     error, bound = error_and_bound(observation)
     return np.asarray(error > bound)
+
+
+def mark_wrong(observation: Observation, name: str) -> Array:
+    """Mark the elements that break the property of that name; every one, if it is not of values."""
+    marks = {EXACT: not_exact, BOUND: beyond_bound}
+    if name in marks:
+        return marks[name](observation)
+    return np.ones(observation.result.shape, np.bool_)
 
 
 def largest_ratio(observation: Observation) -> float | None:

@@ -35,7 +35,7 @@ PAGES, FAULT_PAGES = read_properties(), read_faults()
 EVERY = {**PAGES, **FAULT_PAGES}
 SCREEN = 40
 # calls whose argument at this index is the name of a fault
-NAMING = {"Explanation": 0, "Elements": 0, "Use": 0, "Deviation": 0, "wrong": 0, "note": 0}
+NAMING = {"Hypothesis": 0, "Elements": 0, "Deviation": 0, "wrong": 0, "note": 0}
 FINDING = {"make_finding": 2, "_not_related": None}
 
 
@@ -52,7 +52,7 @@ def words_of(path: Path) -> set[str]:
             nodes.append(node.value)
         elif isinstance(node, ast.Tuple) and path.stem == "accumulator_drift":
             nodes += node.elts[:1]
-        elif isinstance(node, ast.Yield) and path.stem == "wrong_formula":
+        elif isinstance(node, ast.Yield) and path.parent.name == "diagnosis":
             nodes += getattr(node.value, "elts", [])[:1]
     chosen = [part for n in nodes for part in ([n.body, n.orelse] if hasattr(n, "orelse") else [n])]
     literal = [inner for node in chosen for inner in ast.walk(node)]

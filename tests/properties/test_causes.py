@@ -30,7 +30,7 @@ STRAY_STORE = finding("stays_in_bounds", "out_of_bounds", where="k.py:9", axis="
 STRAY_LOAD = finding("stays_in_bounds", "out_of_bounds", "a", where="k.py:5", axis="K")
 TWICE = finding("stores_each_element_once", "stored_twice", where="k.py:9", case=LARGE)
 NEVER = finding("stores_each_element_once", "never_stored", where="k.py:30", case=LARGE)
-MISREAD = finding("exact_on_integers", "wrong_strides", "a", case=LARGE)
+MISREAD = finding("exact_on_integers", "operand_strides", "a", case=LARGE)
 ROUNDED = finding("within_bound", "rounding")
 UNALIGNED = finding("every_hint_holds", "bad_descriptor", "a", expected="a multiple of 16 bytes")
 
@@ -204,15 +204,23 @@ def test_messages_call_operands_as_the_wrapper_does():
 
 def test_a_wrapped_load_is_recognised_with_its_line():
     (root,) = flawed("wrap")
-    assert (root.fault, root.operand, root.where) == ("wrong_indices", "b", line_of("w = tl.load"))
-    assert "as if weight (b) were read at n modulo 16" in root.message
+    assert (root.fault, root.operand, root.where) == (
+        "operand_wrapped",
+        "b",
+        line_of("w = tl.load"),
+    )
+    assert "as if weight (b) were read at the index modulo 16 along N" in root.message
 
 
 @pytest.mark.lane("full")
 def test_a_shifted_load_is_recognised_with_its_line():
     (root,) = flawed("shift")
-    assert (root.fault, root.operand, root.where) == ("wrong_indices", "b", line_of("w = tl.load"))
-    assert "as if weight (b) were read at n + 1" in root.message
+    assert (root.fault, root.operand, root.where) == (
+        "operand_shifted",
+        "b",
+        line_of("w = tl.load"),
+    )
+    assert "as if weight (b) were one ahead, the last 0 along N" in root.message
     assert root.message.endswith(f"; weight is loaded at {line_of('w = tl.load')}")
 
 

@@ -1,5 +1,7 @@
 """Wrong results made by hand are diagnosed: which part of c, of k, which strides, which format."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from tests.properties.results_by_hand import outcome_of, product
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import as_array, as_tensor
-from gemmproof.properties.diagnosis.wrong_product import diagnose
+from gemmproof.properties.diagnosis.diagnose import diagnose
 from gemmproof.properties.judges import exact_values
 from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.bounds import exact_product
@@ -62,6 +64,17 @@ def second_matrix(c):
     return c + np.array([0, 1, 0])[:, None, None]
 
 
+def last_block_lost_in_some_columns(a, b):
+    c = product(a, b, "fp32")
+    c[:, :16] = product(a[:, :32], b[:32, :16], "fp32")
+    return c
+
+
+def both_by_the_first_block(a, b):
+    k = torch.arange(33) % 16
+    return a[:, k], b[k]
+
+
 # case, function, fault, operand and axis of the diagnosis
 DIAGNOSED = {
     "rows 32..39": (TILED, added(np.s_[34:]), ("tile_edge", "c", "M")),
@@ -75,30 +88,39 @@ DIAGNOSED = {
     "beyond k": (Case(3, 4, 17), changed(lambda c: c + 15 * 4), ("k_tail", "c", "K")),
     "a matrix of the batch": (BATCH, changed(second_matrix), ("batch", "c", "batch")),
     "last block": (TILED, of(lambda a, b: (a[:, :32], b[:32])), ("last_k_block", "c", "K")),
+    "last block, here": (TILED, last_block_lost_in_some_columns, ("last_k_block", "c", "K")),
     "first block": (TILED, of(lambda a, b: (a[:, 16:], b[16:])), ("k_block", "c", "K")),
     "tail": (TILED, of(lambda a, b: (a[:, :16], b[:16])), ("last_k_block", "c", "K")),
     "block added twice": (TILED, of(repeat_the_second_block), ("k_block", "c", "K")),
-    "a by row": (A_BY_COLUMNS, of(a_by_row), ("wrong_strides", "a", None)),
-    "b by row": (B_BY_COLUMNS, of(b_by_row), ("wrong_strides", "b", None)),
-    "both transposed": (SQUARE, of(lambda a, b: (a.t(), b.t())), ("wrong_strides", "a", None)),
+    "a by row": (A_BY_COLUMNS, of(a_by_row), ("operand_strides", "a", None)),
+    "b by row": (B_BY_COLUMNS, of(b_by_row), ("operand_strides", "b", None)),
+    "both transposed": (SQUARE, of(lambda a, b: (a.t(), b.t())), ("operand_strides", "a", None)),
+    "both modulo a block": (TILED, of(both_by_the_first_block), ("operand_wrapped", "a", "K")),
+    "one row for all": (
+        TILED,
+        of(lambda a, b: (a[:1].expand(40, 33), b)),
+        ("operand_broadcast", "a", "M"),
+    ),
     "one b for all": (
         BATCH,
         of(lambda a, b: (a, b[:1].expand(3, 5, 4))),
-        ("wrong_strides", "b", None),
+        ("operand_strides", "b", None),
     ),
-    "result": (Case(6, 6, 4), lambda a, b: product(a, b).t(), ("wrong_strides", "c", None)),
+    "result": (Case(6, 6, 4), lambda a, b: product(a, b).t(), ("operand_transposed", "c", None)),
 }
 # and what its message holds
 MESSAGES = {
     "beyond k": "the 15 lanes from k = 17 to the end of its block held products of 4",
-    "last block": "k 32..32 is left",
-    "first block": "k 0..15 is left out",
-    "tail": "k 16..32 is left out",
-    "block added twice": "k 16..31 is added twice",
-    "a by row": "as if a had its strides swapped or row-major dense strides",
-    "b by row": "as if b had row-major dense strides",
-    "both transposed": "as if a and b had",
-    "one b for all": "as if b had a batch stride of 0",
+    "last block": "k 32 is left",
+    "last block, here": "where it is wrong, k 32 is left out",
+    "both modulo a block": "as if a along K and b along K were read at the index modulo 16",
+    "first block": "k 0..15 are left out",
+    "tail": "k 16..32 are left out",
+    "block added twice": "k 16..31 are added twice",
+    "a by row": "as if a were read with its strides swapped or row-major dense strides",
+    "b by row": "as if b were read with row-major dense strides",
+    "both transposed": "as if a and b were read with",
+    "one b for all": "as if b were read with a batch stride of 0",
     "result": "the result is transposed",
 }
 
@@ -106,7 +128,7 @@ MESSAGES = {
 def diagnosis_of(case, function):
     outcome = outcome_of(case, function)
     findings = [*exact_values.judge_exact(outcome), *exact_values.judge_bound(outcome)]
-    return diagnose(findings[0], outcome)
+    return diagnose(findings[0], outcome, [outcome])
 
 
 @pytest.mark.parametrize("name", DIAGNOSED)
@@ -117,8 +139,17 @@ def test_a_wrong_result_is_diagnosed(name):
     assert MESSAGES.get(name, "") in diagnosis.message
 
 
+def test_what_one_case_alone_shows_is_not_the_diagnosis():
+    """Fewer values fit several hypotheses: it has to explain every case with the fault."""
+    own = outcome_of(TILED, DIAGNOSED["last block"][1])
+    other = outcome_of(replace(TILED, seed=1), added(np.s_[:]))
+    (finding, *_) = exact_values.judge_exact(own)
+    assert diagnose(finding, own, [own]).fault == "last_k_block"
+    assert diagnose(finding, own, [own, other]).fault == "everywhere"
+
+
 def test_one_wrong_element_has_no_class():
-    assert diagnosis_of(Case(1, 1, 3), changed(lambda c: c + 0.5)) is None
+    assert diagnosis_of(Case(1, 1, 3), changed(lambda c: c + 0.5)).fault == "wrong_value"
 
 
 @pytest.mark.parametrize(("dtype", "fewer"), [("fp16", "bf16"), ("fp32", "tf32"), ("fp32", "fp16")])

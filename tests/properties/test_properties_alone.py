@@ -58,7 +58,7 @@ ALONE = [
     (kernels.split_where_rows_are_few, INVARIANT,
      "row_bits_at_any_m", "bits_differ", "c", "M", "as at M="),
     (strides.batch_stride_of_b_forgotten, wide(batched=True),
-     "exact_on_integers", "wrong_strides", "b", None, "a batch stride of 0"),
+     "exact_on_integers", "operand_strides", "b", None, "a batch stride of 0"),
 ]  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def test_a_missing_k_mask_is_one_cause_and_all_else_its_consequence():
 def test_assumed_strides_are_named_by_the_values_and_accused_only_where_promised():
     report = check_launch(strides.b_assumed_contiguous)
     assert report.verdict == "fail"
-    named = [f for f in report.findings if f.fault == "wrong_strides"]
+    named = [f for f in report.findings if f.fault == "operand_strides"]
     assert [f.operand for f in named] == ["b"]
     assert {f.cause for f in report.findings if f.property == "within_bound"} == {named[0].property}
     dense = wide(layouts="contiguous")

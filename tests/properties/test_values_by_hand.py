@@ -12,7 +12,7 @@ from tests.support.wide import wide
 from gemmproof.engine.observe import judge
 from gemmproof.properties.cases.case import FILLS, Case
 from gemmproof.properties.cases.data import as_array, as_tensor
-from gemmproof.properties.diagnosis.wrong_product import diagnose
+from gemmproof.properties.diagnosis.diagnose import diagnose
 from gemmproof.properties.judges import exact_values
 from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.bounds import exact_product
@@ -82,7 +82,7 @@ def test_an_integer_output_saturates_or_is_wrong():
     wrapped = outcome_of(case, lambda a, b: product(a, b, "int8"))
     assert names(wrapped) == [exact_values.EXACT]
     (finding,) = exact_values.judge_exact(wrapped)
-    assert diagnose(finding, wrapped).fault == "wrapped"
+    assert diagnose(finding, wrapped, [wrapped]).fault == "wrapped"
 
 
 def test_minus_zero_is_zero():
@@ -126,7 +126,7 @@ def test_a_narrow_accumulator_is_beyond_the_bound_and_called_rounding(name, K):
     case = Case(8, 8, K, "fp16", fill="positive", seed=1)
     outcome = outcome_of(case, narrow_sums(name))
     (finding,) = exact_values.judge_bound(outcome)
-    diagnosis = diagnose(finding, outcome)
+    diagnosis = diagnose(finding, outcome, [outcome])
     assert diagnosis.fault == "rounding"
     assert f"sums kept in {name}" in diagnosis.message
 

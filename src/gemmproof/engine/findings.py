@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,8 +10,8 @@ from gemmproof.engine.observe import CaseResult
 from gemmproof.properties import table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted, vary
-from gemmproof.properties.diagnosis.wrong_formula import label_misuse
-from gemmproof.properties.diagnosis.wrong_product import diagnose, locate
+from gemmproof.properties.diagnosis.diagnose import diagnose
+from gemmproof.properties.diagnosis.source_line import locate
 from gemmproof.properties.finding import Finding, Key
 from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
 from gemmproof.properties.kernel import KernelUnderTest
@@ -167,20 +166,8 @@ def explain(
                 return finding.caused_by(exact_values.EXACT)
     if finding.property not in DIAGNOSED:
         return finding
-    if kernel.spec is not None:
-        return label_misuse(finding, _list_shown(finding, kernel, judge, recall))
-    larger = vary(finding.case, kernel.contract, M=finding.case.M + 2, N=finding.case.N + 3)
-    explained = diagnose(finding, recall(finding.case))
-    if explained and math.prod(finding.case.result_shape) > 1:
-        return explained
-    # a few more rows and columns may decide the class; one element fits too many classes
-    if larger is None or all(f.key != finding.key for f in judge(larger).findings):
-        return explained or finding
-    note = f" (seen at M={larger.M} N={larger.N})"
-    confirmed = diagnose(finding, recall(larger), note)
-    if explained and confirmed and explained.key == confirmed.key:
-        return explained
-    return confirmed or explained or finding
+    own = recall(finding.case).showing(finding.result)
+    return diagnose(finding, own, _list_shown(finding, kernel, judge, recall))
 
 
 def _list_shown(

@@ -103,7 +103,7 @@ EXPANDED = Family(
     """
 R shared_bmm:stride_of_the_batch_taken_for_dense BOUNDS out_of_bounds b - 1 1 1 batch=2 b=padded
 R shared_bmm:stride_zero_taken_for_unset BOUNDS out_of_bounds b K 1 1 1 batch=2 b=shared
-R shared_bmm:matrix_of_the_first_batch EXACT wrong_strides b - 1 1 1 batch=2 lane=default
+R shared_bmm:matrix_of_the_first_batch EXACT operand_strides b - 1 1 1 batch=2 lane=default
 R shared_bmm:rows_of_all_batches_flattened BOUNDS out_of_bounds a M 1 1 1 batch=2 a=padded
 R shared_bmm:result_steps_as_a_does BOUNDS out_of_bounds c batch 1 1 2 batch=2
 R shared_bmm:tiles_counted_by_the_rows ONCE never_stored c M 17 1 1 batch=1

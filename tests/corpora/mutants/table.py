@@ -43,14 +43,14 @@ E strides:strides_of_a_swapped BOUNDS out_of_bounds a M 1 1 2 lane=default
 E strides:strides_of_b_swapped BOUNDS out_of_bounds b K 1 2 1
 E strides:strides_of_c_swapped BOUNDS out_of_bounds c M 1 2 1
 E strides:a_assumed_contiguous BOUNDS out_of_bounds a M 2 1 1 a=padded
-E strides:b_assumed_contiguous EXACT wrong_strides b - 1 2 2 b=column
-E strides:unit_column_stride_assumed EXACT wrong_strides b - 1 2 2 b=column
+E strides:b_assumed_contiguous EXACT operand_strides b - 1 2 2 b=column
+E strides:unit_column_stride_assumed EXACT operand_strides b - 1 2 2 b=column
 E strides:row_length_of_c_is_k BOUNDS out_of_bounds c M 2 1 2
 E strides:storage_offset_dropped BOUNDS out_of_bounds a - 1 1 1
 E strides:stride_zero_replaced BOUNDS out_of_bounds a K 2 1 1 a=expanded
-E strides:weight_taken_for_its_transpose EXACT wrong_strides b - 1 2 2
+E strides:weight_taken_for_its_transpose EXACT operand_strides b - 1 2 2
 E strides:b_advances_along_n EXACT everywhere c - 1 2 17
-E strides:batch_stride_of_b_forgotten EXACT wrong_strides b - 1 1 1 batch=2
+E strides:batch_stride_of_b_forgotten EXACT operand_strides b - 1 1 1 batch=2
 E strides:batch_stride_of_a_assumed BOUNDS out_of_bounds a - 1 1 1 batch=2 a=padded
 F hints:stride_said_to_be_a_multiple_of_16 HINTS false_hint a - 2 1 2
 F hints:column_stride_assumed_to_be_1 HINTS false_hint - - 1 1 2 b=column
@@ -73,7 +73,7 @@ I precision:sums_rounded_between_tiles BOUND rounding c - 2 2 33 fill=normal
 I precision:operands_rounded_to_bf16 BOUND rounding c - 1 1 1 fill=normal
 I precision:fp32_operands_rounded_to_half BOUND rounding c - 1 1 1 dtype=fp32 fill=normal
 I precision:tf32_not_asked_for BOUND rounding c - 1 1 1 dtype=fp32 fill=normal target=sm_90
-I precision:result_rounded_twice EXACT rounding c - 2 3 1
+I precision:result_rounded_twice EXACT rounded_twice c - 2 3 1
 I precision:int8_result_wraps EXACT wrapped c - 1 1 1 dtype=int8
 I precision:fp8_never_promoted BOUND rounding c - 1 1 1197 dtype=fp8e4m3 fill=positive target=sm_90
 I precision:subnormal_operands_flushed BOUND scattered c - 1 1 1 dtype=bf16 fill=subnormal
