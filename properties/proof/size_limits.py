@@ -1,4 +1,4 @@
-"""The sizes from which an integer wraps, and divisors that sizes need."""
+"""The sizes from which an integer wraps: the formula of each offset that reaches 2**31."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.proof import PROVED, REFUTED, Proofs
 from gemmproof.properties.proof.domain import Domain, NotExpressible, list_domains
 from gemmproof.properties.proof.paths import (
     EVERY_PATH_RAISES,
@@ -19,7 +16,7 @@ from gemmproof.properties.proof.paths import (
     TracedPath,
     iter_traced_paths,
 )
-from gemmproof.properties.proof.prove import list_spans, prove
+from gemmproof.properties.proof.prove import list_spans
 from gemmproof.reference.symbolic.interpreter.integer_rules import fits
 from gemmproof.reference.symbolic.interpreter.interpret import NotInterpretable
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
@@ -39,75 +36,6 @@ from gemmproof.reference.symbolic.terms import (
 )
 from gemmproof.reference.work import counted_seconds
 
-
-# -- divisors ------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Divisor:
-    """The divisor of all sizes of an axis with which everything is proved.
-
-    `below`: for each divisor that is not enough, a case at which it is refuted; `is_least` if every
-    smaller one that divides it is refuted.
-    """
-
-    axis: str
-    step: int
-    below: tuple[Case, ...]
-    is_least: bool
-
-    @property
-    def sizes(self) -> str:
-        """The sizes of the axis as a contract declares them."""
-        return f"{self.step}..:{self.step}"
-
-
-def find_divisor(
-    kernel: KernelUnderTest, target: str | None, axis: str, step: int, seconds: float
-) -> Divisor | None:
-    """Return the least divisor of `step` whose multiples along an axis are proved, or None."""
-    until = counted_seconds() + seconds
-    proofs = _prove_multiples(kernel, target, axis, step, until)
-    if proofs is None or not _is_proved(proofs):
-        return None
-    is_least, below = True, list[Case]()
-    for prime in _list_primes(step):
-        while step % prime == 0 and step > 1:
-            proofs = _prove_multiples(kernel, target, axis, step // prime, until)
-            if proofs is None or not _is_proved(proofs):
-                cases = [x.case for x in proofs.verdicts if x.status == REFUTED] if proofs else []
-                is_least &= bool(cases)
-                below += [Case.from_json(case) for case in cases[:1] if case is not None]
-                break
-            step //= prime
-    return Divisor(axis, step, tuple(below), is_least)
-
-
-def _prove_multiples(
-    kernel: KernelUnderTest, target: str | None, axis: str, step: int, until: float
-) -> Proofs | None:
-    left = until - counted_seconds()
-    if left <= 0:
-        return None
-    return prove(narrow(kernel, axis, step), target, left)
-
-
-def narrow(kernel: KernelUnderTest, axis: str, step: int) -> KernelUnderTest:
-    """Return the kernel under a contract of multiples along an axis."""
-    declared = kernel.contract.sizes(axis)
-    sizes: dict[str, Any] = {
-        axis: replace(declared, low=-(-declared.low // step) * step, step=step)
-    }
-    return replace(kernel, contract=replace(kernel.contract, **sizes))
-
-
-def _is_proved(proofs: Proofs) -> bool:
-    return bool(proofs.verdicts) and all(x.status == PROVED for x in proofs.verdicts)
-
-
-def _list_primes(n: int) -> list[int]:
-    return [p for p in range(2, n + 1) if n % p == 0 and all(p % q for q in range(2, p))]
-
-
-# -- sizes at which an integer wraps -------------------------------------------------------------
 WIDTH = 31  # bits of an offset below its sign
 WRAPS = 2**WIDTH
 # sizes for which another size exists at which an offset is 2**31

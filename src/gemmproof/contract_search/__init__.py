@@ -1,1 +1,1 @@
-"""The search for the widest contract that a kernel keeps."""
+"""Contracts wider or narrower than the declared one: which a kernel keeps, and where it stops."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gemmproof.commands.init import write_contract
+from gemmproof.contract_search.steps import list_beyond
 from gemmproof.engine.assemble import judge
-from gemmproof.properties.cases.beyond import list_beyond
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.layouts import ANY

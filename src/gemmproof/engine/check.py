@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from gemmproof.backends.cuda import check_alone, launch_cases
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
-from gemmproof.engine.contract_limits import find_limits, find_needed, sharpen
+from gemmproof.contract_search.limits import find_limits, find_needed, sharpen
+from gemmproof.contract_search.steps import Step
 from gemmproof.engine.draw import list_cases, require_arguments
 from gemmproof.engine.findings import (
     DIAGNOSED,
@@ -48,7 +49,6 @@ from gemmproof.engine.sections import (
     open_premises,
     update_report,
 )
-from gemmproof.properties.cases.beyond import Extension
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.shrink import shrink
@@ -310,21 +310,21 @@ def _judge(ctx: _CheckState, case: Case, phase: str) -> CaseResult:
 def _find_limits(ctx: _CheckState, report: Report, decides: bool) -> tuple[Limit, ...]:
     tiles = (tile for judged in ctx.judged.values() for tile in judged.tiles)
 
-    def try_beyond(kernel: KernelUnderTest, case: Case, step: Extension) -> CaseResult:
+    def try_beyond(kernel: KernelUnderTest, case: Case, step: Step) -> CaseResult:
         event = {"event": "case", "phase": "limit", "index": len(ctx.judged)}
         ctx.listener({**event, "case": case.to_json(), "limit": [step.name, step.option]})
         return judge(observe_case(kernel, case, ctx.backend))
 
-    stops = []
-    for stop in find_limits(ctx.kernel, next(tiles, Survey().tiles[0][0]), try_beyond):
-        stops.append(stop)
-        limits = tuple(stop.limit for stop in stops)
+    outcomes = []
+    for outcome in find_limits(ctx.kernel, next(tiles, Survey().tiles[0][0]), try_beyond):
+        outcomes.append(outcome)
+        limits = tuple(outcome.limit for outcome in outcomes)
         emit_partial(ctx.listener, replace(report, limits=limits), judged=True)
     if not decides:
-        return tuple(stop.limit for stop in stops)
+        return tuple(outcome.limit for outcome in outcomes)
     # all limits were reported before: the death of a solver loses none of them
     target = ctx.backend.target
-    return tuple(sharpen(ctx.kernel, target, stop, try_beyond) for stop in stops)
+    return tuple(sharpen(ctx.kernel, target, outcome, try_beyond) for outcome in outcomes)
 
 
 def _find_needed(ctx: _CheckState, report: Report, decides: bool) -> tuple[Limit, ...]:

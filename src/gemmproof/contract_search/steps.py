@@ -1,4 +1,4 @@
-"""Extensions of a contract: for each guarantee that could be wider, cases that would show it."""
+"""Steps from a contract to a wider one, with cases that would show a failure, or a narrower one."""
 
 from __future__ import annotations
 
@@ -25,35 +25,43 @@ WIDENED = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Extension:
-    """One step beyond a contract, as text, and the option that promises it.
+class Step:
+    """A contract wider or narrower than another, as text, and the option that promises it.
 
-    `changes` are the fields of the wider contract, `operands` the wrapper's additional operands,
-    `cases` the cases to try, the simplest first.
+    `changes` are the other contract's fields, `operands` the wrapper's additional operands, `cases`
+    those of a wider contract that the narrower one lacks, the simplest first.
     """
 
     name: str
     option: str
     changes: dict[str, Any]
-    cases: tuple[Case, ...]
+    cases: tuple[Case, ...] = ()
     operands: Mapping[str, Operand | OneOf] = field(default_factory=dict)
 
-    def widen(self, kernel: KernelUnderTest) -> KernelUnderTest:
-        """Return the kernel under the wider contract."""
+    def apply(self, kernel: KernelUnderTest) -> KernelUnderTest:
+        """Return the kernel under the other contract."""
         contract = replace(kernel.contract, **self.changes)
         return replace(kernel, contract=contract, operands={**kernel.operands, **self.operands})
 
 
-def list_beyond(contract: Contract, tile: Tile) -> Iterator[Extension]:
+def narrow(contract: Contract, axis: str, divisor: int) -> Step:
+    """Return the step to the multiples of a number along an axis."""
+    declared = contract.sizes(axis)
+    sizes = replace(declared, low=-(-declared.low // divisor) * divisor, step=divisor)
+    name = f"{axis} in {divisor}..:{divisor}"
+    return Step(name, f"--sizes {axis}={divisor}..:{divisor}", {axis: sizes})
+
+
+def list_beyond(contract: Contract, tile: Tile) -> Iterator[Step]:
     """Yield every step beyond a contract that has cases; tile is the kernel's (BLOCK_M, N, K)."""
-    for name, option, fields_, cases in _list_steps(contract, _middle_case(contract, tile), tile):
-        wider = replace(contract, **fields_)
-        tried = tuple(case for case in dict.fromkeys(cases) if is_admitted(case, wider))
-        if tried:
-            yield Extension(name, option, fields_, tried)
+    for step in _list_wider(contract, _middle_case(contract, tile), tile):
+        wider = replace(contract, **step.changes)
+        cases = tuple(case for case in dict.fromkeys(step.cases) if is_admitted(case, wider))
+        if cases:
+            yield replace(step, cases=cases)
 
 
-def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[Extension]:
+def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[Step]:
     """Yield the wrapper's undeclared keyword parameters that can be tried: out=, out_dtype=."""
     contract, takes = kernel.contract, list_parameters(kernel.launch)
     case = _middle_case(contract, tile)
@@ -64,13 +72,13 @@ def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[Extension]:
         shape = ("batch", "M", "N") if contract.batched else ("M", "N")
         option = f"--operand 'out={dtype}[{', '.join(shape)}] written'"
         out = Operand(dtype, shape, use=WRITTEN)
-        yield Extension("out=", option, {}, (replace(case, calls=3),), {"out": out})
+        yield Step("out=", option, {}, (replace(case, calls=3),), {"out": out})
     wider = next((x for x in WIDENED if x != case.dtype and contract.out is None), None)
     if "out_dtype" in takes and "out_dtype" not in kernel.operands and wider is not None:
         asked = TORCH_DTYPES[wider]
         tried = (case, replace(case, fill="normal", seed=1))
         option = f"--operand out_dtype={asked} --out-dtype {wider}"
-        yield Extension("out_dtype=", option, {"out": wider}, tried, {"out_dtype": OneOf(asked)})
+        yield Step("out_dtype=", option, {"out": wider}, tried, {"out_dtype": OneOf(asked)})
 
 
 def _middle_case(contract: Contract, tile: Tile) -> Case:
@@ -82,44 +90,39 @@ def _middle_case(contract: Contract, tile: Tile) -> Case:
     return Case(dtype=contract.formats[0], **fitted)
 
 
-_Step = tuple[str, str, dict[str, Any], list[Case]]
-
-
-def _list_steps(contract: Contract, case: Case, tile: Tile) -> Iterator[_Step]:
-    blocks, changes = dict(zip("MNK", tile, strict=True)), dict[str, Any]()
+def _list_wider(contract: Contract, case: Case, tile: Tile) -> Iterator[Step]:
+    blocks = dict(zip("MNK", tile, strict=True))
     for axis in AXES if contract.batched else AXES[:3]:
         sizes = contract.sizes(axis)
         if sizes.low == sizes.high:
             continue  # a kernel for one size, such as a GEMV, makes no claim about others
         if sizes.step > 1 or sizes.low > 1:
-            changes = {axis: f"1..{sizes.high}"}
             block = blocks.get(axis, 1)
             others = (1, sizes.low - 1, sizes.low + 1, block + 1, 2 * block - 1, sizes.step // 2)
-            tried = [_with(case, axis, n) for n in others if n > 0 and n not in sizes]
-            yield f"{axis} not in {sizes}", f"--sizes {axis}=1..", changes, tried
+            tried = tuple(_with(case, axis, n) for n in others if n > 0 and n not in sizes)
+            name, option = f"{axis} not in {sizes}", f"--sizes {axis}=1.."
+            yield Step(name, option, {axis: f"1..{sizes.high}"}, tried)
         elif 0 not in sizes:
             changes = {axis: f"0..{sizes.high}"}
-            yield f"{axis} = 0", f"--sizes {axis}=0..", changes, [_with(case, axis, 0)]
+            yield Step(f"{axis} = 0", f"--sizes {axis}=0..", changes, (_with(case, axis, 0),))
     if contract.layouts == CONTIGUOUS:
         strided = [n for n in LAYOUTS if n not in (*HUGE, ROW, "misaligned")]
-        yield "any strides", "--layouts any", {"layouts": ANY}, _lay_out(case, strided)
-        yield "misaligned", "--layouts any", {"layouts": ANY}, _lay_out(case, ["misaligned"])
+        for name, layouts in (("any strides", strided), ("misaligned", ["misaligned"])):
+            yield Step(name, "--layouts any", {"layouts": ANY}, _lay_out(case, layouts))
     if not contract.huge:
-        far = list(list_far(smallest(contract, case.dtype), contract))
-        views = _lay_out(case, [*HUGE])
+        far = tuple(list_far(smallest(contract, case.dtype), contract))
         if contract.layouts != ANY:
-            yield "2**31 elements of c", "--huge", {"huge": True}, far
+            yield Step("2**31 elements of c", "--huge", {"huge": True}, far)
         if contract.layouts in (CONTIGUOUS, ANY):
-            changes = {"layouts": ANY, "huge": True}
             option = "--huge" if contract.layouts == ANY else "--huge --layouts any"
-            yield "2**31 elements", option, changes, [*views, *far]
+            views = (*_lay_out(case, [*HUGE]), *far)
+            yield Step("2**31 elements", option, {"layouts": ANY, "huge": True}, views)
     for dtype in OPERANDS:
         if dtype not in contract.formats:
-            changes = {"formats": (*contract.formats, dtype)}
             other = replace(case, dtype=dtype)
             # integers of a few bits do not show that fp32 operands are read as tf32
-            tried = [other, replace(other, fill="normal", seed=1)]
-            yield dtype, f"--dtype {dtype}", changes, tried
+            tried = (other, replace(other, fill="normal", seed=1))
+            yield Step(dtype, f"--dtype {dtype}", {"formats": (*contract.formats, dtype)}, tried)
 
 
 def _with(case: Case, axis: str, n: int) -> Case:
@@ -127,10 +130,10 @@ def _with(case: Case, axis: str, n: int) -> Case:
     return replace(case, **sides)
 
 
-def _lay_out(case: Case, names: list[str]) -> list[Case]:
-    return [
+def _lay_out(case: Case, names: list[str]) -> tuple[Case, ...]:
+    return tuple(
         (case if name != "narrow_batch" else replace(case, batch=3)).with_layout(operand, name)
         for name in names
         if case.batch is not None or name not in BATCHED
         for operand in ROLES
-    ]
+    )

@@ -15,7 +15,7 @@ from tests.support.wide import wide
 
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.backends.cuda import select_cases
-from gemmproof.properties.cases.beyond import list_beyond
+from gemmproof.contract_search.steps import list_beyond
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
 from gemmproof.properties.cases.generate import Survey, is_admitted, vary

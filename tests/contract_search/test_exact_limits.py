@@ -7,37 +7,39 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.contract_search.limited_kernels import (
+    advanced_by_trips,
+    doubled_rows_of_c,
+    rows_of_c_in_32_bits,
+)
+from tests.contract_search.limited_kernels import without_k_mask as unmasked
+from tests.contract_search.limited_kernels import (
+    without_k_mask_and_one_column_off as unmasked_and_shifted,
+)
 from tests.corpora.mutants.offsets import (
     k_offset_of_b_in_32_bits,
     right,
     row_offset_of_a_in_32_bits,
 )
 from tests.corpora.mutants.table import MUTANTS
-from tests.properties.proof.limited_kernels import (
-    advanced_by_trips,
-    doubled_rows_of_c,
-    rows_of_c_in_32_bits,
-)
-from tests.properties.proof.limited_kernels import without_k_mask as unmasked
-from tests.properties.proof.limited_kernels import (
-    without_k_mask_and_one_column_off as unmasked_and_shifted,
-)
 
 from gemmproof import Contract, KernelUnderTest, check
+from gemmproof.contract_search import limits as limits_module
+from gemmproof.contract_search.limits import find_divisor, try_proof
 from gemmproof.properties import codec
 from gemmproof.properties.address_map import explain_access
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.judges import memory_use
 from gemmproof.properties.proof import size_limits as wraps_module
 from gemmproof.properties.proof.prove import prove
-from gemmproof.properties.proof.size_limits import find_divisor, find_wraps
+from gemmproof.properties.proof.size_limits import find_wraps
 from gemmproof.reference.symbolic.terms import symbol
-from gemmproof.reference.work import METER
+from gemmproof.reference.work import METER, counted_seconds
 from gemmproof.report.record import Report
 from gemmproof.report.text import list_limits
 from gemmproof.target import load, parse
 
-EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "right.py"
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "right.py"
 SECONDS = 5.0
 GROUPS = next(x.kernel for x in MUTANTS if x.name == "groups_of_k_rounded_down")
 DECIDE = (
@@ -116,11 +118,18 @@ def test_what_a_trip_adds_wraps_by_itself():
     assert "a fits while (M - 1) * K < 2**31, wraps at M=32769 K=65536" in lines
 
 
+def divisor_of(wrapper, axis, most):
+    until = counted_seconds() + 2 * SECONDS
+    prove_step = partial(try_proof, kernel(wrapper), target=None, until=until)
+    return find_divisor(Contract(), axis, most, prove_step)
+
+
 @pytest.mark.lane("full")
 def test_the_least_divisor_is_what_the_tile_needs():
-    divisor = find_divisor(kernel(unmasked), None, "K", 96, 2 * SECONDS)
-    assert (divisor.step, divisor.is_least, divisor.sizes) == (16, True, "16..:16")
-    assert [case.K for case in divisor.below] == [24]  # no multiple of 16, and one of 8
+    divisor, less = divisor_of(unmasked, "K", 96)
+    assert divisor == 16
+    # no multiple of 16, and one of 8
+    assert [(outcome.status, outcome.case.K) for outcome in less] == [("limit", 24)]
 
 
 @pytest.mark.lane("full")
@@ -184,10 +193,9 @@ def test_the_work_does_not_depend_on_where_a_file_lies(tmp_path, monkeypatch):
 
 @pytest.mark.lane("full")
 def test_no_divisor_mends_another_fault():
-    wrong = kernel(unmasked_and_shifted)
-    assert find_divisor(wrong, None, "K", 32, SECONDS) is None
-    assert find_divisor(kernel(unmasked), None, "M", 32, SECONDS) is None
-    assert find_divisor(kernel(unmasked), None, "K", 8, SECONDS) is None
+    assert divisor_of(unmasked_and_shifted, "K", 32) is None
+    assert divisor_of(unmasked, "M", 32) is None
+    assert divisor_of(unmasked, "K", 8) is None
 
 
 def limits_of(wrapper, **terms):
@@ -249,7 +257,7 @@ def test_a_proof_that_raises_is_told_beside_what_was_decided(monkeypatch):
 
 
 def test_a_search_for_needed_sizes_that_raises_is_told(monkeypatch):
-    monkeypatch.setattr(wraps_module, "find_divisor", raises)
+    monkeypatch.setattr(limits_module, "find_divisor", raises)
     report = check(kernel(unmasked), limits=True, max_examples=8, proof=True)
     why = "which sizes it needs is unknown: the proof raised KeyError: 'x'"
     assert [(x.status, x.message) for x in report.limits] == [("not tried", why)]
