@@ -30,15 +30,15 @@ Change = tuple[Any, str, Any]  # an owner, the name of its attribute, and the re
 @contextmanager
 def swap(changes: Collection[Change]) -> Iterator[None]:
     """Replace attributes within the context."""
-    before: list[Change] = []
+    before = [(owner, name, vars(owner).get(name, swap)) for owner, name, _ in changes]
+    done = 0
     try:
         for owner, name, value in changes:
-            old = vars(owner).get(name, swap)
             setattr(owner, name, value)
-            before.append((owner, name, old))
+            done += 1
         yield
     finally:
-        for owner, name, value in reversed(before):
+        for owner, name, value in reversed(before[:done]):
             if value is swap:
                 delattr(owner, name)
             else:
