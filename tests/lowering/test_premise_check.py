@@ -136,12 +136,13 @@ class Compiler:
     def __init__(self, log, fault=lambda launch: None):
         self.log, self.fault = log, fault
 
-    def __call__(self, planned, launch, workdir):
+    def __call__(self, planned, workdir):
+        launch = planned.captured
         with self.log.open("a") as file:
             file.write(f"{launch.kernel} {launch.options.num_warps}\n")
         if launch.options.num_warps == 8:
             self.fault(launch)
-        return planned
+        return planned.record
 
 
 def premises(tmp_path, fault=lambda launch: None, **options):
@@ -215,5 +216,5 @@ def test_a_launch_that_is_not_compiled_leaves_a_check_incomplete(monkeypatch):
     assert failed in report.note
 
 
-def fail(planned, launch, workdir):
+def fail(planned, workdir):
     raise RuntimeError("broken")

@@ -15,7 +15,7 @@ from gemmproof.compiled.assumptions import (
     join_predicted,
     lower_to_ptx,
 )
-from gemmproof.compiled.compile import CapturedLaunch, describe_launch
+from gemmproof.compiled.compile import CapturedLaunch, PlannedLaunch, describe_launch
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.simulator import run
 
@@ -109,7 +109,8 @@ def compiled(tmp_path_factory):
         a = torch.ones(64, 64).to(FORMATS[dtype])
         (launch,) = run(wrapper, a, a.clone(), target=target).launches
         captured = CapturedLaunch(target, *launch.compiled)
-        lowered = lower_to_ptx(describe_launch(captured), captured, workdir)
+        planned = PlannedLaunch(name, describe_launch(captured), captured)
+        lowered = lower_to_ptx(planned, workdir)
         by_launch[name] = launch.dots, join_lines(lowered.source_dots, lowered.dots)
     return by_launch
 

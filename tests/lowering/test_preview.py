@@ -28,8 +28,7 @@ def preview(gpu, workdir, *dots, remedies=True):
 
 def lower_dot(dot, gpu, workdir):
     """Return the record of a dot that is compiled in this process."""
-    planned = plan_dot("dot", dot, gpu)
-    return lower_launch(planned.record, planned.captured, workdir)
+    return lower_launch(plan_dot("dot", dot, gpu), workdir)
 
 
 def fields(dot):

@@ -15,7 +15,6 @@ from typing import Any
 from gemmproof.compiled.compile import (
     CapturedLaunch,
     Compiler,
-    Lower,
     PlannedLaunch,
     describe_launch,
     format_line,
@@ -503,9 +502,9 @@ Key = tuple[str, str, str]
 Tell = Callable[[dict[str, Any]], None]
 
 
-def lower_to_ptx(planned: LoweredLaunch, launch: CapturedLaunch, workdir: Path) -> LoweredLaunch:
+def lower_to_ptx(planned: PlannedLaunch, workdir: Path) -> LoweredLaunch:
     """Compile a launch up to its PTX, which has all facts of its dots."""
-    return lower_launch(planned, launch, workdir, assemble=False)
+    return lower_launch(planned, workdir, assemble=False)
 
 
 @dataclass(slots=True)
@@ -522,7 +521,7 @@ class AssumptionCheck:
     seconds: float = 30.0
     memory: int = 4 << 30
     every: bool = False
-    lower: Lower = lower_to_ptx
+    lower: Callable[[PlannedLaunch, Path], LoweredLaunch] = lower_to_ptx
     workdir: str | None = None
     spent: float = 0.0
     _launches: dict[Key, PlannedLaunch] = field(default_factory=dict)

@@ -339,16 +339,23 @@ def _is_of_tools(error: CompileError) -> bool:
     return bool(_TOOL.search(text) or died)
 
 
-def lower_launch(
-    planned: LoweredLaunch, launch: CapturedLaunch, workdir: Path, assemble: bool = True
-) -> LoweredLaunch:
+@dataclass(frozen=True, slots=True)
+class PlannedLaunch:
+    """A launch to be compiled: its label for progress, its record so far, and what was captured."""
+
+    label: str
+    record: LoweredLaunch
+    captured: CapturedLaunch
+
+
+def lower_launch(planned: PlannedLaunch, workdir: Path, assemble: bool = True) -> LoweredLaunch:
     """Compile a launch in this process: return its record with the facts, or the refusal."""
     try:
-        compiled = compile_launch(launch, workdir, assemble)
+        compiled = compile_launch(planned.captured, workdir, assemble)
     except CompileError as error:
         where, failed = format_line(error.where), _is_of_tools(error)
-        return replace(planned, error=error.message, where=where, tools_failed=failed)
-    lowered = read_facts(planned, compiled.asm, compiled.metadata)
+        return replace(planned.record, error=error.message, where=where, tools_failed=failed)
+    lowered = read_facts(planned.record, compiled.asm, compiled.metadata)
     return replace(lowered, seconds=round(compiled.seconds, 3))
 
 
@@ -401,18 +408,6 @@ TICK = 0.01  # seconds between two polls of a child
 BEAT = 0.5  # and between two heartbeats
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedLaunch:
-    """A launch to be compiled: its label for progress, its record so far, and what was captured."""
-
-    label: str
-    record: LoweredLaunch
-    captured: CapturedLaunch
-
-
-Lower = Callable[[LoweredLaunch, CapturedLaunch, Path], LoweredLaunch]
-
-
 def _ignore(*reported: object) -> None:
     pass
 
@@ -431,7 +426,7 @@ class Compiler:
     begin: Callable[[int], None] = _ignore
     finish: Callable[[int, Result], None] = _ignore
     beat: Callable[[], None] = _ignore
-    lower: Lower = lower_launch
+    lower: Callable[[PlannedLaunch, Path], LoweredLaunch] = lower_launch
 
     def compile(self, launches: Sequence[PlannedLaunch]) -> list[Result]:
         """Compile each launch; after one that ended its process a new child does the others.
@@ -500,7 +495,7 @@ class Compiler:
         for planned in launches:
             result: Result
             try:
-                result = self.lower(planned.record, planned.captured, self.workdir)
+                result = self.lower(planned, self.workdir)
             except MemoryError:
                 result = Failure(planned.label, "no memory left on this machine")
             except BaseException as error:

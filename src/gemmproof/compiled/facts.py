@@ -17,7 +17,6 @@ from typing import Any
 import triton.language
 
 from gemmproof.compiled.assembly import (
-    AmdAssembly,
     count_buffers,
     has_specialised_warps,
     list_buffers,
@@ -58,7 +57,10 @@ def read_facts(planned: LoweredLaunch, asm: Mapping[str, Any], metadata: Any) ->
     """Return the record of a launch with what Triton made of it: `asm` by the name of each form."""
     ttgir = asm.get("ttgir", "")
     source, optimised = list_dots(asm.get("ttir", "")), list_dots(ttgir)
-    threads = int(metadata.num_warps) * GPUS[planned.target].warp_size
+    gpu = GPUS[planned.target]
+    # AMD's binary limits its own number of threads to what a block may have
+    threads = int(metadata.num_warps) * gpu.warp_size
+    needs = Resources(None, None, 0, int(metadata.shared), gpu.shared_memory, threads)
     promoted: dict[LineColumn, tuple[int, int | None]] = {}
     accesses: Iterable[tuple[Place, str, int]]
     resources, has_calls = None, False
@@ -70,14 +72,13 @@ def read_facts(planned: LoweredLaunch, asm: Mapping[str, Any], metadata: Any) ->
         accesses = list_accesses(program)
         has_calls = any(x.parts[0] == "call" for x in program.statements)
         if asm.get("cubin"):
-            resources = _read_nvidia(planned, asm["cubin"], metadata, program)
+            resources = _read_nvidia(needs, asm["cubin"], metadata, program)
     else:
         assembly = read_amdgcn(asm["amdgcn"])
         cores = _group(x for x in assembly.products if x[1].unit != FMA)
         fused = _group(x for x in assembly.products if x[1].unit == FMA)
         accesses = assembly.accesses
-        # the binary's own number of threads is limited to what a block may have
-        resources = _read_amd(planned, metadata, assembly, threads)
+        resources = _read_amd(needs, assembly.counts)
     dots = _join_dots(source, optimised, cores, fused, promoted)
     counted = Counter((format_place(location), kind, width) for location, kind, width in accesses)
     binary = asm.get("cubin") or asm.get("hsaco")
@@ -211,33 +212,24 @@ def _list_unrecognised(dots: Iterable[CompiledDot]) -> Iterable[str]:
 
 
 # -- resources -----------------------------------------------------------------------------------
-def _read_nvidia(
-    planned: LoweredLaunch, cubin: bytes, metadata: Any, program: PtxProgram
-) -> Resources:
+def _read_nvidia(needs: Resources, cubin: bytes, metadata: Any, program: PtxProgram) -> Resources:
     facts = read_cubin(cubin, metadata.name)
-    return Resources(
+    return replace(
+        needs,
         registers=facts.registers,
         stack=facts.stack,
         declared=program.declared,
-        shared=int(metadata.shared),
-        shared_limit=GPUS[planned.target].shared_memory,
         threads=facts.threads,
         static_shared=facts.shared,
         tensor_memory=int(getattr(metadata, "tmem_size", None) or 0),
     )
 
 
-def _read_amd(
-    planned: LoweredLaunch, metadata: Any, assembly: AmdAssembly, threads: int
-) -> Resources:
-    counts = assembly.counts
-    return Resources(
+def _read_amd(needs: Resources, counts: Mapping[str, int]) -> Resources:
+    return replace(
+        needs,
         registers=counts.get("vgpr_count"),
         stack=counts.get("private_segment_fixed_size"),
-        declared=0,
-        shared=int(metadata.shared),
-        shared_limit=GPUS[planned.target].shared_memory,
-        threads=threads,
         static_shared=counts.get("group_segment_fixed_size", 0),
         accumulation_registers=counts.get("agpr_count"),
         scalar_registers=counts.get("sgpr_count"),

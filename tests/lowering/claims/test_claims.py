@@ -43,8 +43,8 @@ def test_each_gpu_is_compiled_for_in_a_process_of_its_own(tmp_path):
     contract = Contract(**ONE, **ALL | {"fits": ("sm_90", "sm_86")})
     _, planned = plan_launches(KernelUnderTest("k", kernels.right, contract), None, None, 1)
 
-    def note_process(record, launch, workdir):
-        return replace(record, binary=str(os.getpid()))
+    def note_process(planned, workdir):
+        return replace(planned.record, binary=str(os.getpid()))
 
     compiler = Compiler(tmp_path, lower=note_process)
     first, again, other = compiler.compile([planned[0], *planned])
@@ -107,7 +107,7 @@ def weigh_tile(gpu, dtype, tile, workdir):
         return kernels.launch(a, b, tile=tile)[0]
 
     _, (planned,) = plan_launches(KernelUnderTest("tiled", tiled, contract), None, None, 1)
-    lowered = lower_launch(planned.record, planned.captured, workdir)
+    lowered = lower_launch(planned, workdir)
     return list_violations(TENSOR_CORES, lowered, 0)
 
 
