@@ -15,8 +15,9 @@ from typing import Any
 import triton
 
 from gemmproof.compiled.record import LoweredLaunch
+from gemmproof.compiled.run import compile_for_gpus
+from gemmproof.lowering.command import DOTS
 from gemmproof.lowering.record import Dot
-from gemmproof.lowering.run import DOTS, lower
 from gemmproof.properties.codec import encode
 from gemmproof.reference.formats import FNUZ, OPERANDS
 from gemmproof.reference.gpus import GPUS
@@ -87,7 +88,7 @@ def compile_cells(cells: dict[str, list[Dot]], jobs: int) -> Iterator[Row]:
 def _compile(gpu: str, parts: list[list[Dot]]) -> dict[Dot, LoweredLaunch]:
     def lower_part(dots: list[Dot]) -> dict[Dot, LoweredLaunch]:
         plan = {"task": DOTS, "dots": encode(dots), "remedies": False}
-        (launches,) = lower(Request("compile", "dot", plan=plan), [gpu], LIMITS, _follow)
+        (launches,) = compile_for_gpus(Request("compile", "dot", plan=plan), [gpu], LIMITS, _follow)
         if launches.failures or launches.mistake or len(launches.lowerings) != len(dots):
             raise RuntimeError(
                 f"{gpu}: got {launches.failures or launches.mistake}, expected all dots"

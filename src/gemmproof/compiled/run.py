@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from gemmproof.compiled.record import Failure, LoweredLaunch, Result
 from gemmproof.properties.codec import decode
 from gemmproof.worker.protocol import Listener, Request
-from gemmproof.worker.supervisor import Limits, watch
+from gemmproof.worker.supervisor import Limits, open_pool, watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +73,19 @@ def compile_in_worker(request: Request, limits: Limits, listener: Listener) -> W
         worker.output if is_ours or "internal" in worker.events else "",
         worker.seconds,
     )
+
+
+Follow = Callable[[str], AbstractContextManager[Listener]]
+
+
+def compile_for_gpus(
+    request: Request, gpus: Sequence[str], limits: Limits, follow: Follow, jobs: int = 1
+) -> list[WorkerResults]:
+    """Have a worker compile for each GPU; return the results in order."""
+
+    def compile_for_one(gpu: str) -> WorkerResults:
+        with follow(gpu) as listener:
+            return compile_in_worker(replace(request, gpu=gpu), limits, listener)
+
+    with open_pool(jobs) as pool:
+        return list(pool.map(compile_for_one, gpus))

@@ -36,6 +36,11 @@ from gemmproof.terminal import progress
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import preload
 
+# the functions that compile in a worker
+LAUNCHES = "gemmproof.lowering.task:compile_launches"
+SWEEP = "gemmproof.lowering.task:compile_sweep"
+DOTS = "gemmproof.lowering.task:compile_dots"
+
 
 def _read_sizes(text: str) -> tuple[tuple[str, int], ...]:
     sizes = groups.read_pairs(text)
@@ -131,8 +136,8 @@ class LoweringOptions:
 
 def run(options: LoweringOptions) -> int:
     """Have workers compile for each target, print the results, write the requested reports."""
+    from gemmproof.compiled.run import compile_for_gpus
     from gemmproof.lowering import text
-    from gemmproof.lowering.run import lower
 
     try:
         if problem := unwritable(options):
@@ -148,7 +153,7 @@ def run(options: LoweringOptions) -> int:
         progress(request.name, options.quiet, len(gpus), "targets") as course,
         preload(None, limits),
     ):
-        results = lower(request, gpus, limits, course.follow, jobs)
+        results = compile_for_gpus(request, gpus, limits, course.follow, jobs)
     for result in results:
         if result.output:
             show_end(options, result.output)
@@ -173,8 +178,6 @@ def run(options: LoweringOptions) -> int:
 
 def _request_of(options: LoweringOptions) -> Request:
     """Return the workers' request. Raises TargetError or ValueError, in one line."""
-    from gemmproof.lowering.run import LAUNCHES, SWEEP
-
     launch, calling, choice = options.launch, options.calling, options.choice
     if of_a_dot := spell(options.dot):
         raise ValueError(f"{of_a_dot[0]}: got it without --dot, expected it with --dot M N K")
@@ -212,8 +215,6 @@ def _request_of(options: LoweringOptions) -> Request:
 
 def _ask_preview(options: LoweringOptions) -> Request:
     """Return the workers' request. Raises ValueError, in one line, for conflicting options."""
-    from gemmproof.lowering.run import DOTS
-
     dot, choice = options.dot, options.choice
     if choice.target is not None:
         raise ValueError(f"target: got {choice.target!r} and --dot, expected one of them")
