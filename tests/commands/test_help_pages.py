@@ -138,6 +138,15 @@ def test_what_pages_point_to_is_there():
         assert page.sections[CAUSES]
 
 
+def test_the_index_has_each_property():
+    text = (DOCS / "README.md").read_text()
+    linked = re.findall(r"\[(\w+)\]\(([a-z-]+\.md)#(\w+)\)", text)
+    assert [name for name, _, _ in linked] == list(PAGES)
+    for name, file, anchor in linked:
+        assert name == anchor
+        assert f"\n## {name}\n" in (DOCS / file).read_text()
+
+
 def test_a_word_means_its_own_page_or_those_that_have_it_as_a_part():
     def names(word: str) -> list[str]:
         return [page.name for page in find_pages(word)]
