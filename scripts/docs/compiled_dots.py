@@ -87,8 +87,8 @@ def compile_cells(cells: dict[str, list[Dot]], jobs: int) -> Iterator[Row]:
 
 def _compile(gpu: str, parts: list[list[Dot]]) -> dict[Dot, LoweredLaunch]:
     def lower_part(dots: list[Dot]) -> dict[Dot, LoweredLaunch]:
-        plan = {"task": DOTS, "dots": encode(dots), "remedies": False}
-        (launches,) = compile_for_gpus(Request("compile", "dot", plan=plan), [gpu], LIMITS, _follow)
+        plan = {"dots": encode(dots), "remedies": False}
+        (launches,) = compile_for_gpus(Request(DOTS, "dot", plan=plan), [gpu], LIMITS, _follow)
         if launches.failures or launches.mistake or len(launches.lowerings) != len(dots):
             raise RuntimeError(
                 f"{gpu}: got {launches.failures or launches.mistake}, expected all dots"

@@ -19,7 +19,7 @@ from gemmproof.backends.cuda_device import Gpu
 from gemmproof.fake_device import DeviceRequest
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import OPERANDS
-from gemmproof.worker.serve import load_registered
+from gemmproof.worker.load_kernel import load_registered
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = str(ROOT / "conftest.py")

@@ -18,6 +18,7 @@ from scripts.gpu.evidence import (
 
 from gemmproof.engine.assemble import judge
 from gemmproof.properties.judges.determinism import PREDICTED
+from gemmproof.worker.functions import CHECK
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 
@@ -63,7 +64,7 @@ def judge_one(name: str, format: str, conftest: str, examples: int, seed: int) -
                 counts[key] += event[key]
 
     request = Request(
-        ask="check",
+        function=CHECK,
         name=name,
         conftest=conftest,
         format=format,

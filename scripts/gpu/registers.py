@@ -90,7 +90,7 @@ def _compare(name: str, format: str, gpu: str, driver: CudaDriver | None) -> Row
     kernel = case = None
     if format:
         kernel = next(x for x in list_kernels("registers") if x.name == name)
-        case = make_case(Request("compile", name, gpu=gpu, plan=PLAN), kernel, format)
+        case = make_case(Request("", name, gpu=gpu, plan=PLAN), kernel, format)
         launches = join_launches(capture_explained(kernel, case, gpu, every=False))
     else:
         with capture_launches(gpu) as launches:

@@ -100,9 +100,10 @@ def choose_judge(options: PluginOptions, closes: contextlib.ExitStack) -> Judge:
 def _judge_in_worker(item: GemmItem, options: PluginOptions) -> Report:
     """Return the report on a kernel, as check and signoff make it."""
     from gemmproof.engine.saved_cases import find_store, format_saved, judge_kept
+    from gemmproof.worker.functions import CHECK
 
     request = replace(
-        _ask("check", item, options.search.gpu),
+        _ask(CHECK, item, options.search.gpu),
         max_examples=options.search.max_examples,
         seed=options.search.seed,
         launch=options.gpu is not None,
@@ -123,23 +124,24 @@ def _measure_in_worker(item: GemmItem, options: PluginOptions) -> Report:
     from gemmproof.engine.assemble import make_error
     from gemmproof.reference.gpus import DEFAULT
     from gemmproof.report.record import Report
+    from gemmproof.worker.functions import MEASURE_DRIFT
     from gemmproof.worker.supervisor import watch
 
     name = item.kernel.name
-    worker = watch(_ask("drift", item, options.search.gpu or DEFAULT), options.worker.limits)
+    worker = watch(_ask(MEASURE_DRIFT, item, options.search.gpu or DEFAULT), options.worker.limits)
     if "report" in worker.events:
         return decode(Report, worker.events["report"]["report"], "report")
     unmeasured = worker.events.get("unmeasured", {"why": worker.how})["why"]
     return make_error(name, worker.explain_failure(name) or f"{name}: {unmeasured}")
 
 
-def _ask(what: str, item: GemmItem, target: str | None) -> Request:
+def _ask(function: str, item: GemmItem, target: str | None) -> Request:
     """Return a request for an item's kernel and format; the worker imports as this process does."""
     from gemmproof.worker.protocol import Request
 
     return Request(
-        ask=what,
-        name=item.kernel.name,
+        function,
+        item.kernel.name,
         conftest=item.conftest,
         format=item.format,
         gpu=target,

@@ -8,7 +8,7 @@ from scripts.gpu.products import PRODUCTS
 
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.simulator import run
-from gemmproof.worker.serve import load_registered
+from gemmproof.worker.load_kernel import load_registered
 
 CPU = torch.device("cpu")
 

@@ -5,7 +5,7 @@ import torch
 from scripts.gpu import sanitize
 from scripts.gpu.evidence import CONFTEST
 
-from gemmproof.worker.serve import load_registered
+from gemmproof.worker.load_kernel import load_registered
 
 MEMCHECK = "calls: 9\n========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: {}\n"
 RACECHECK = "calls: 9\n========= RACECHECK SUMMARY: {}\n"

@@ -92,11 +92,11 @@ def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
     monkeypatch.setattr(shown, "say", tell)
     monkeypatch.setattr(search, "judge", judge_until_printed)
     contract = Contract(formats=("fp16", "bf16"))
-    checks = Checks(Request("check", "matmul"), Limits(), jobs=1)
+    checks = Checks(Request(CHECK, "matmul"), Limits(), jobs=1)
     assert set(checks.check(contract, "matmul as it is")) == {"fp16", "bf16"}
     lines = capsys.readouterr().err.splitlines()
     assert "matmul as it is: 0 of 2 formats; 10 of 20 cases" in lines
     assert any(line.startswith("matmul as it is: 1 of 2 formats; 10 of 20 c") for line in lines)
     monkeypatch.setattr(search, "judge", judge)
-    Checks(Request("check", "matmul"), Limits(), jobs=1, quiet=True).check(contract, "matmul")
+    Checks(Request(CHECK, "matmul"), Limits(), jobs=1, quiet=True).check(contract, "matmul")
     assert capsys.readouterr().err == ""

@@ -27,6 +27,7 @@ from gemmproof.report.ci import make_document
 from gemmproof.report.located_findings import list_placed
 from gemmproof.report.record import SCHEMA, PropertyResult, Report
 from gemmproof.report.text import add_commands, lines
+from gemmproof.worker.functions import CHECK
 from gemmproof.worker.protocol import Request, WorkerExit
 from gemmproof.worker.supervisor import Limits
 
@@ -204,8 +205,8 @@ def test_no_smaller_crash_is_sought_where_one_is_expected(monkeypatch):
         worker.take(event)
     asked = []
     monkeypatch.setattr(assemble, "watch", lambda request, *more: asked.append(request) or worker)
-    report, _ = assemble.judge(Request(ask="check", name="matmul"), Limits())
-    assert [request.ask for request in asked] == ["check"]
+    report, _ = assemble.judge(Request(CHECK, "matmul"), Limits())
+    assert [request.function for request in asked] == [CHECK]
     assert (report.verdict, report.findings) == ("fail", (other,))
     assert [f.fault for f in report.expected] == ["crash"]
     statuses = {p.name: (p.status, p.reason) for p in report.properties}

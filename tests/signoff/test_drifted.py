@@ -32,6 +32,7 @@ from gemmproof.signoff.record import (
     Signoff,
 )
 from gemmproof.signoff.verdict import add_drift
+from gemmproof.worker.functions import CHECK
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 
@@ -120,7 +121,7 @@ def test_what_was_not_measured_is_incomplete_and_of_an_unmodelled_gpu_it_is_not(
 
 def test_of_a_kernel_that_fails_as_expected_no_drift_is_measured():
     judged = report(expected=(FINDING,))
-    result = add_drift(judged, Request("check"), ("fp16",), Limits(), lambda event: None)
+    result = add_drift(judged, Request(CHECK), ("fp16",), Limits(), lambda event: None)
     assert result == (judged, (DriftClass("fp16", why="its check fails as expected"),))
 
 

@@ -11,6 +11,7 @@ from gemmproof.engine.assemble import judge
 from gemmproof.target import parse
 from gemmproof.worker import fork_server, protocol, supervisor
 from gemmproof.worker.fork_server import ForkServer
+from gemmproof.worker.functions import CHECK
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 
@@ -102,7 +103,7 @@ def judging(tmp_path, monkeypatch, way):
 
     def run(name, limits=LIMITS, listener=lambda event: None, **changes):
         target, contract = asdict(parse(f"targets.py:{name}")), {"formats": ["fp16"]}
-        request = Request("check", name, target=target, contract=contract, max_examples=6)
+        request = Request(CHECK, name, target=target, contract=contract, max_examples=6)
         return judge(replace(request, **changes), limits, listener)
 
     if way == "spawned":

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.witnesses.recorded.calls import bits_of, list_calls, predict_call
 
-from gemmproof.worker.serve import load_registered
+from gemmproof.worker.load_kernel import load_registered
 
 ROOT = Path(__file__).parents[2]
 ARCHIVE = Path(__file__).parent / "recorded" / "kernels-h200.npz"

@@ -151,7 +151,7 @@ def request_of(options: BenchOptions) -> Request:
     formats = tuple(dict.fromkeys(options.dtype))
     contract = Contract(formats, accumulator=options.accumulator)
     return Request(
-        ask="bench",
+        function="gemmproof.bench.task:measure_times",
         name=" ".join(names),
         launch=True,
         contract=contract.to_dict(),

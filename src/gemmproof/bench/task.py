@@ -21,7 +21,7 @@ from gemmproof.worker.protocol import Listener, Request
 NO_GPU = "device: got no CUDA GPU that torch can use, expected one"
 
 
-def serve(request: Request, emit: Listener) -> None:
+def measure_times(request: Request, emit: Listener) -> None:
     """Emit the measurements of the request's `plan`; runs in the worker. Raises TargetError."""
     import torch
 

@@ -19,6 +19,7 @@ from gemmproof.reference.gpus import GPUS, TARGETS, UNMODELLED
 from gemmproof.settings import EXAMPLES
 from gemmproof.spelling import format_of, one_of, write_command
 from gemmproof.target import Calling, Target
+from gemmproof.worker.functions import CHECK
 
 if TYPE_CHECKING:
     from gemmproof.worker.protocol import Request
@@ -245,7 +246,7 @@ def ask_check(
     if case is not None:
         kernel.require(case)
     return Request(
-        ask="check",
+        function=CHECK,
         name=target.name,
         target=encode(target),
         contract=contract_of(contract, target, case, expected).to_dict(),
@@ -354,7 +355,7 @@ def ask_registered(
     from gemmproof.worker.protocol import Request
 
     (name,), fmt = choice.kernel, (*formats, "")[0]
-    return Request("check", name, choice.conftest, format=fmt, **asdict(search))
+    return Request(CHECK, name, choice.conftest, format=fmt, **asdict(search))
 
 
 # -- commands to paste ---------------------------------------------------------------------------

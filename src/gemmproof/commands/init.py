@@ -97,7 +97,7 @@ def _require_plain(target: Target, folder: Path) -> None:
 def _require_loads(target: Target, contract: Contract, calling: Calling) -> None:
     """Load the target in a worker, as check does. Raises TargetError if that fails."""
     request = Request(
-        ask="load",
+        function="gemmproof.worker.load_kernel:report_one",
         name=target.name,
         target=encode(target),
         contract=contract.to_dict(),

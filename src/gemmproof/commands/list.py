@@ -115,6 +115,7 @@ def _list_all(options: ListOptions) -> dict[str, Any]:
 
 
 def _list_kernels(options: ListOptions) -> list[dict[str, Any]]:
+    from gemmproof.worker.functions import LIST_REGISTERED
     from gemmproof.worker.protocol import Request
     from gemmproof.worker.supervisor import watch
 
@@ -125,7 +126,7 @@ def _list_kernels(options: ListOptions) -> list[dict[str, Any]]:
     conftest = _require_file(options.conftest, "--conftest")
     if usual and HOOK not in conftest.read_bytes():
         return []
-    worker = watch(Request(ask="list", conftest=options.conftest), options.worker.limits)
+    worker = watch(Request(LIST_REGISTERED, conftest=options.conftest), options.worker.limits)
     if failure := worker.explain_failure(options.conftest):
         raise ValueError(failure)
     registered = worker.events["kernels"]

@@ -48,7 +48,7 @@ def read_result(data: Any) -> Result:
 
 
 def compile_in_worker(request: Request, limits: Limits, listener: Listener) -> WorkerResults:
-    """Have a worker compile by the `task` of the request's plan: the name of its function."""
+    """Have a worker call the function of the request, which emits what it compiles."""
     results: dict[int, Result] = {}
 
     def on_event(event: dict[str, Any]) -> None:
@@ -58,9 +58,9 @@ def compile_in_worker(request: Request, limits: Limits, listener: Listener) -> W
 
     # the number of compilations is not bounded, so their total time is not
     limits = replace(limits, total=float("inf"))
-    worker = watch(replace(request, ask="compile"), limits, on_event)
+    worker = watch(request, limits, on_event)
     mistake = worker.explain_failure(request.name) or ""
-    if not mistake and "compiled" not in worker.events:
+    if not mistake and "done" not in worker.events:
         case = worker.events["case"]
         results[case["index"]] = Failure(case["case"], worker.how)
     is_ours = any(isinstance(x, Failure) and x.internal for x in results.values())

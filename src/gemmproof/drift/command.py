@@ -18,6 +18,7 @@ from gemmproof.report.text import STYLES, clean
 from gemmproof.spelling import format_of, one_of
 from gemmproof.target import TargetError, parse
 from gemmproof.terminal import progress
+from gemmproof.worker.functions import MEASURE_DRIFT
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Request, WorkerExit
 from gemmproof.worker.supervisor import watch
 
@@ -111,7 +112,7 @@ def request_of(options: DriftOptions) -> Request:
     """Return the worker's request. Raises TargetError, in one line."""
     target = parse(options.target)
     return Request(
-        ask="drift",
+        function=MEASURE_DRIFT,
         name=target.name,
         target=encode(target),
         contract={"batched": options.batched or target.name == "bmm"},

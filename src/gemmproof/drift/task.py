@@ -15,30 +15,28 @@ from gemmproof.drift.run import (
     unbatch,
 )
 from gemmproof.properties.codec import encode
-from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.accumulator import NotMeasurable
 from gemmproof.reference.provenance import format_error
 from gemmproof.reference.simulator import SimulatorError
 from gemmproof.report.record import Report
 from gemmproof.target import Target, TargetError, line_of, load
+from gemmproof.worker.load_kernel import find_kernel
 from gemmproof.worker.protocol import Request
 
 
-def serve(
-    request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
-) -> None:
+def measure(request: Request, emit: Listener) -> None:
     """Emit the drift of the named function or registered kernel; runs in the worker."""
     emit({"event": "ready"})
-    measure: Callable[[], Report]
+    measure_drift: Callable[[], Report]
     if request.conftest is not None:
         kernel = find_kernel(request)
         if why := explain_unmeasurable(kernel, request.format):
             return emit({"event": "unmeasured", "why": why})
-        measure = partial(drift_of, kernel, request.format, target=request.gpu, listener=emit)
+        measure_drift = partial(drift_of, kernel, request.format, target=request.gpu, listener=emit)
     else:
-        measure = _prepare(request, emit)
+        measure_drift = _prepare(request, emit)
     try:
-        report = measure()
+        report = measure_drift()
     except SimulatorError as error:
         raise TargetError(str(error)) from None
     except NotMeasurable as error:

@@ -21,6 +21,7 @@ from gemmproof.report.record import (
     mark_failures,
 )
 from gemmproof.target import display_path
+from gemmproof.worker.functions import COMPILE_GUARANTEED, SHRINK
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import Limits, watch
 
@@ -47,7 +48,8 @@ def judge(
     if died and request.case is None and report.findings[0].fault == worker.end:
         death, *others = report.findings
         # The worker and its child together stay below the limit of the group.
-        again = request.shrink(death.case.to_json(), worker.end, limits.memory // 2)
+        case, memory = death.case.to_json(), limits.memory // 2
+        again = replace(request, function=SHRINK, case=case, end=worker.end, memory=memory)
         shrunk = watch(again, limits, listener)
         if "shrunk" in shrunk.events:
             death = replace(death, case=Case.from_json(shrunk.events["shrunk"]["case"]))
@@ -79,8 +81,7 @@ def judge_compiled(
     from gemmproof.compiled.run import compile_in_worker
 
     allowed = replace(limits, case=PATIENCE * limits.case)
-    plan = {"task": "gemmproof.engine.guarantee_check:compile_guaranteed"}
-    request = replace(request, launch=False, kept=(), plan=plan)
+    request = replace(request, function=COMPILE_GUARANTEED, launch=False, kept=())
     compiled = compile_in_worker(request, allowed, listener)
     report = conclude(
         report,

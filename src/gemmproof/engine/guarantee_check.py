@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +14,12 @@ from gemmproof.compiled.compile import (
     Compiler,
     PlannedLaunch,
     capture_case,
-    compile_for,
     describe_launch,
 )
 from gemmproof.compiled.guarantees import LaunchPlan, conclude, label_launch
 from gemmproof.engine.observe import keep_state
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, is_admitted, probe, smallest
-from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract, list_gpus, list_promised
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.reference.provenance import format_count, format_error
@@ -30,7 +28,7 @@ from gemmproof.report.record import Report
 from gemmproof.target import line_of
 
 if TYPE_CHECKING:
-    from gemmproof.worker.protocol import Listener, Request
+    pass
 
 # -- plan ----------------------------------------------------------------------------------------
 USUAL, ODD, FEW_ROWS = (1024, 1024, 1024), (1023, 1023, 1023), (16, 1024, 1024)
@@ -116,17 +114,6 @@ def _capture(kernel: KernelUnderTest, case: Case, gpu: str) -> tuple[list[Captur
 
 
 # -- compilation ---------------------------------------------------------------------------------
-def compile_guaranteed(
-    request: Request, find_kernel: Callable[[Request], KernelUnderTest], emit: Listener
-) -> None:
-    """Compile every launch of the request's kernel, for each of its GPUs; runs in the worker."""
-    kernel = find_kernel(request)
-    case = None if request.case is None else Case.from_json(request.case)
-    plan, launches = plan_launches(kernel, request.gpu, case, request.max_examples)
-    emit({"event": "planned", "plan": encode(plan)})
-    compile_for(request, emit, launches)
-
-
 def add_guarantees(
     report: Report, kernel: KernelUnderTest, target: str | None, case: Case | None, most: int
 ) -> Report:

@@ -72,7 +72,9 @@ def run(options: ExplainOptions) -> int:
     if config is None:
         config = Case.from_json(options.case).config if options.case else 0
     form = "svg" if options.svg else ""
-    request = replace(request, ask="explain", config=config, format=form)
+    request = replace(
+        request, function="gemmproof.explain.task:explain_addresses", config=config, format=form
+    )
     with progress(request.name, options.quiet) as listener:
         worker = watch(request, options.worker.limits, listener)
     if "explained" not in worker.events:

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gemmproof.properties.codec import encode
 from gemmproof.target import TargetError
+from gemmproof.worker.load_kernel import find_kernel, read_case
 from gemmproof.worker.protocol import Listener, Request
 
 if TYPE_CHECKING:
-    from gemmproof.properties.cases.case import Case
-    from gemmproof.properties.kernel import KernelUnderTest
+    pass
 
 
-def serve(
-    request: Request,
-    find: Callable[[Request], KernelUnderTest],
-    read: Callable[[str | None, KernelUnderTest], Case | None],
-    emit: Listener,
-) -> None:
+def explain_addresses(request: Request, emit: Listener) -> None:
     """Emit the address map of the kernel that the request names; runs in the worker."""
     from gemmproof.properties.address_map.explain_access import explain
     from gemmproof.properties.address_map.picture import NoPicture, make_picture
     from gemmproof.properties.kernel import ContractError
 
     emit({"event": "ready"})
-    kernel = find(request)
-    case = read(request.case, kernel)
+    kernel = find_kernel(request)
+    case = read_case(request.case, kernel)
 
     def heartbeat() -> None:
         emit({"event": "advanced"})

@@ -192,7 +192,6 @@ def _request_of(options: LoweringOptions) -> Request:
         "sizes": dict(launch.sizes),
         "layouts": dict(options.layouts),
         "every": launch.config == "all",
-        "task": SWEEP if launch.sweep else LAUNCHES,
     }
     if registered:
         request = groups.ask_registered(choice, options.dtype, groups.SearchOptions())
@@ -204,13 +203,14 @@ def _request_of(options: LoweringOptions) -> Request:
         batched = launch.batched or target.name == "bmm" or (case and case.batch is not None)
         formats = list(dict.fromkeys(options.dtype)) or [case.dtype if case else "fp16"]
         request = Request(
-            ask="compile",
+            function="",
             name=target.name,
             target=encode(target),
             contract={"formats": formats, "batched": bool(batched)},
             calling=encode(calling),
         )
-    return replace(request, ask="compile", case=launch.case, plan=plan)
+    function = SWEEP if launch.sweep else LAUNCHES
+    return replace(request, function=function, case=launch.case, plan=plan)
 
 
 def _ask_preview(options: LoweringOptions) -> Request:
@@ -250,8 +250,8 @@ def _ask_preview(options: LoweringOptions) -> Request:
         for dtype, warps in product(formats, dict.fromkeys(dot.warps or [USUAL_WARPS]))
     ]
     name = f"dot {'x'.join(map(str, tile))}"
-    plan = {"task": DOTS, "dots": encode(dots), "remedies": True}
-    return Request(ask="compile", name=name, plan=plan)
+    plan = {"dots": encode(dots), "remedies": True}
+    return Request(DOTS, name, plan=plan)
 
 
 def _require_promotion(

@@ -36,20 +36,20 @@ from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import format_count, format_error
 from gemmproof.reference.simulation import SimulatorError
 from gemmproof.target import TargetError, line_of, require_case
+from gemmproof.worker.load_kernel import find_kernel
 from gemmproof.worker.protocol import Listener, Request
-
-FindKernel = Callable[[Request], KernelUnderTest]
 
 # -- launches ------------------------------------------------------------------------------------
 # of each axis, unless the command or the contract gives another
 SIZE, BATCH = 1024, 4
 
 
-def compile_launches(request: Request, find_kernel: FindKernel, emit: Listener) -> None:
+def compile_launches(request: Request, emit: Listener) -> None:
     """Compile each launch of the request's kernel for its GPU.
 
     `plan`: `sizes` and `layouts` by name, and `every` configuration or only the first.
     """
+    emit({"event": "ready"})
     kernel, gpu = find_kernel(request), request.gpu or ""
     planned: list[PlannedLaunch] = []
     for case in choose_cases(request, kernel):
@@ -181,12 +181,13 @@ def launch_dot(dot: Dot) -> None:
     )  # fmt: skip
 
 
-def compile_dots(request: Request, find_kernel: FindKernel, emit: Listener) -> None:
+def compile_dots(request: Request, emit: Listener) -> None:
     """Compile each dot of the request's plan for its GPU.
 
     `plan`: `dots`, the fields of each, and `remedies`, whether changes are tried for those that
     miss the tensor cores.
     """
+    emit({"event": "ready"})
     plan, gpu = request.plan, request.gpu or ""
     dots = decode(list[Dot], plan["dots"], "plan.dots")
     planned = [plan_dot(request.name, dot, gpu) for dot in dots]
@@ -272,12 +273,13 @@ def _label_core(lowered: Result) -> str | None:
 
 
 # -- sweeps --------------------------------------------------------------------------------------
-def compile_sweep(request: Request, find_kernel: FindKernel, emit: Listener) -> None:
+def compile_sweep(request: Request, emit: Listener) -> None:
     """Compile the launches of the request's kernel, and each that differs by one change.
 
     The plan is that of `compile_launches`. "planned" has the `variants` by number, and `notes`: a
     line on each change that is not compared.
     """
+    emit({"event": "ready"})
     kernel, gpu = find_kernel(request), request.gpu or ""
     notes: list[str] = []
     layouts = LAYOUTS if request.target is not None else kernel.contract.layout_names

@@ -121,7 +121,7 @@ def list_requests(options: MutateOptions) -> list[Request]:
     else:
         target = parse(str(choice.target))
         requests = [groups.ask_check(target, contract, options.calling, search)]
-    return [replace(request, ask="mutate", proof=options.proof) for request in requests]
+    return [replace(request, proof=options.proof) for request in requests]
 
 
 def _mutate(options: MutateOptions, request: Request) -> tuple[Score, Interrupted | None]:

@@ -31,6 +31,8 @@ from gemmproof.worker.supervisor import Limits, open_pool, watch
 
 Tell = Callable[[int, int, MutantResult], None]
 
+TASKS = "gemmproof.mutate.task"
+
 
 @dataclass(frozen=True, slots=True)
 class Original:
@@ -98,8 +100,8 @@ def mutate(
 def survey_kernel(request: Request, limits: Limits, jobs: int) -> Original:
     """Judge the unchanged kernel, a worker a format, and list its mutants. Raises TargetError."""
     formats = list(request.contract.get("formats", ())) or _list_formats(request, limits)
-    plan = {"step": "survey"}
-    requests = [narrow(replace(request, plan=plan), fmt) for fmt in formats]
+    request = replace(request, function=f"{TASKS}:survey")
+    requests = [narrow(request, fmt) for fmt in formats]
     with open_pool(min(jobs, len(requests))) as pool:
         workers = list(pool.map(lambda narrowed: watch(narrowed, limits), requests))
     reached: dict[str, Reached] = {}
@@ -131,7 +133,7 @@ def narrow(request: Request, fmt: str) -> Request:
 
 def _list_formats(request: Request, limits: Limits) -> list[str]:
     """List the formats of a registered kernel. Raises TargetError if it cannot be loaded."""
-    worker = watch(replace(request, plan={"step": "formats"}, format=""), limits)
+    worker = watch(replace(request, function=f"{TASKS}:list_formats", format=""), limits)
     if failure := worker.explain_failure(request.name):
         raise TargetError(failure)
     formats = list(worker.events["kernels"]["names"])
@@ -152,14 +154,13 @@ def judge_mutant(
 ) -> MutantResult | None:
     """Judge one mutant; None if its worker was interrupted."""
     plan: dict[str, Any] = {
-        "step": "mutant",
         "file": mutant.file,
         "text": mutant.text,
         "compiled": mutant.where == "kernel",
         "cases": survey.cases,
         "programs": survey.programs,
     }
-    worker = watch(replace(request, plan=plan), limits)
+    worker = watch(replace(request, function=f"{TASKS}:judge_mutant", plan=plan), limits)
     if worker.end == "halted":
         return None
     return conclude(mutant.start(), worker, request.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.observe import observe_case
@@ -21,25 +21,19 @@ from gemmproof.properties.proof import PROVED, Proof
 from gemmproof.reference.simulator import run
 from gemmproof.report.record import ProofResult, Report
 from gemmproof.target import TargetError
+from gemmproof.worker.load_kernel import find_kernel
 from gemmproof.worker.protocol import Listener, Request
 
-Find = Callable[[Request], KernelUnderTest]
 
-
-def serve(request: Request, find_kernel: Find, emit: Listener) -> None:
-    """Serve the step of the request's `plan`, a survey or one mutant; runs in the worker."""
+def list_formats(request: Request, emit: Listener) -> None:
+    """Emit the formats of the request's kernel; runs in the worker."""
     emit({"event": "ready"})
-    if request.plan["step"] == "formats":
-        formats = list(_find(request, find_kernel).contract.formats)
-        return emit({"event": "kernels", "names": formats, "alone": []})
-    if request.plan["step"] == "survey":
-        return _survey(request, find_kernel, emit)
-    return _judge_mutant(request, find_kernel, emit)
+    emit({"event": "kernels", "names": list(_find(request).contract.formats), "alone": []})
 
 
-def _survey(request: Request, find_kernel: Find, emit: Listener) -> None:
+def survey(request: Request, emit: Listener) -> None:
     """Report the lines that the original reaches, the digests of its cases, and any fault."""
-    kernel = _find(request, find_kernel)
+    kernel = _find(request)
     reach, programs = Reach(), dict[str, list[str]]()
     backend = Simulator(request.gpu, watch_calls(run, reach), request.seconds)
     search = Search(kernel, backend, emit, request.max_examples, request.seed)
@@ -58,11 +52,11 @@ def _survey(request: Request, find_kernel: Find, emit: Listener) -> None:
     _answer(search, finding, NOTHING, emit)
 
 
-def _judge_mutant(request: Request, find_kernel: Find, emit: Listener) -> None:
+def judge_mutant(request: Request, emit: Listener) -> None:
     """Report if a mutant is the same program, or else the finding of the search."""
     plan = request.plan
     replace_source(plan["file"], plan["text"])
-    kernel = _find(request, find_kernel)
+    kernel = _find(request)
     backend = Simulator(request.gpu, seconds=request.seconds)
     search = Search(kernel, backend, emit, request.max_examples, request.seed)
     _announce(kernel, request, emit)
@@ -93,7 +87,7 @@ def _conclude(emit: Listener, fate: str, reason: str, proved: str = "") -> None:
     emit({"event": "mutated", "fate": fate, "why": reason, "proved": proved})
 
 
-def _find(request: Request, find_kernel: Find) -> KernelUnderTest:
+def _find(request: Request) -> KernelUnderTest:
     kernel = find_kernel(request)
     if kernel.device_only:
         raise TargetError(f"{kernel.name}: got a kernel for a GPU alone, expected one to simulate")

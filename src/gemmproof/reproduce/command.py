@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 DEATHS = ("crash", "hang", "memory", "exit")  # of a worker, which would die again
 
+TASKS = "gemmproof.reproduce.task"
+
 
 @dataclass(frozen=True, slots=True)
 class ReproduceOptions:
@@ -136,7 +138,7 @@ def _ask_registered(options: ReproduceOptions) -> _TestRequest:
         Case.from_json(options.case)
     choice, formats = options.choice, options.contract.dtype
     request = groups.ask_registered(choice, formats, options.search)
-    worker = watch(replace(request, ask="locate"), options.worker.limits)
+    worker = watch(replace(request, function=f"{TASKS}:locate"), options.worker.limits)
     if "located" not in worker.events:
         raise TargetError(worker.explain_failure(request.name) or f"{request.name}: {worker.how}")
     location = WrapperLocation(**worker.events["located"]["found"])
@@ -231,14 +233,14 @@ def _ask_bug(
     options: ReproduceOptions, request: Request, finding: Finding, listener: Listener
 ) -> WorkerExit:
     plan = {"finding": encode(finding), "calls": finding.fault not in DEATHS}
-    asked = replace(request, ask="reproduce", case=None, plan=plan)
+    asked = replace(request, function=f"{TASKS}:reproduce", case=None, plan=plan)
     return watch(asked, options.worker.limits, listener)
 
 
 def _try_test(options: ReproduceOptions, text: str, path: str) -> Outcomes | str:
     """Return the test's outcomes under Triton's interpreter, or the reason why it failed to run."""
     plan = {"text": text, "path": path}
-    request = Request(ask="try", name="the test", plan=plan)
+    request = Request(f"{TASKS}:try_test", "the test", plan=plan, fresh=True)
     limits = replace(options.worker.limits, load=float(options.worker.time_limit))
     worker = watch(request, limits)
     if "interpreted" in worker.events:

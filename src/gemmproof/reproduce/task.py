@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.properties.codec import decode, encode
 from gemmproof.reference.provenance import format_error, owner
 from gemmproof.target import TargetError
+from gemmproof.worker.load_kernel import find_kernel
 from gemmproof.worker.protocol import Listener, Request
 
 if TYPE_CHECKING:
-    from gemmproof.properties.kernel import KernelUnderTest
+    pass
 
 # what may lie around the operands of a test: floats, integers
 AROUND = {"nan": (float("nan"), 85), "zeros": (0.0, 0)}
 
 
-def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Listener) -> None:
+def reproduce(request: Request, emit: Listener) -> None:
     """Emit the reduced bug of the finding in the request's plan; runs in the worker."""
     from gemmproof.properties.finding import Finding
     from gemmproof.properties.kernel import ContractError
@@ -30,7 +30,7 @@ def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Li
     from gemmproof.reproduce.find import find_bug
 
     emit({"event": "ready"})
-    kernel = find(request)
+    kernel = find_kernel(request)
     finding = decode(Finding, request.plan["finding"], "finding")
 
     def heartbeat() -> None:
@@ -44,12 +44,12 @@ def serve(request: Request, find: Callable[[Request], KernelUnderTest], emit: Li
     emit({"event": "reproduced", "bug": encode(bug)})
 
 
-def locate(request: Request, find: Callable[[Request], KernelUnderTest], emit: Listener) -> None:
+def locate(request: Request, emit: Listener) -> None:
     """Emit the location of the registered wrapper for a test; runs in the worker."""
     from gemmproof.reproduce.bug import Unreproducible, find_wrapper
 
     emit({"event": "ready"})
-    kernel = find(request)
+    kernel = find_kernel(request)
     try:
         location = find_wrapper(kernel.launch)
     except Unreproducible as error:

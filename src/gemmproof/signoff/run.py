@@ -34,6 +34,7 @@ from gemmproof.signoff.record import (
 )
 from gemmproof.signoff.verdict import ALONE, add_drift, sign
 from gemmproof.terminal import Course, Interrupted, progress, say
+from gemmproof.worker.functions import LIST_REGISTERED
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import open_pool, preload, watch
 
@@ -98,7 +99,7 @@ def _kernels(options: SignoffOptions) -> tuple[dict[str, list[str]], list[str]]:
 
     A kernel that is requested by name is never excluded. Raises ValueError if there are none.
     """
-    worker = watch(Request(ask="list", conftest=options.conftest), options.worker.limits)
+    worker = watch(Request(LIST_REGISTERED, conftest=options.conftest), options.worker.limits)
     if failure := worker.explain_failure(options.conftest):
         raise ValueError(failure)
     names: list[str] = worker.events["kernels"]["names"]

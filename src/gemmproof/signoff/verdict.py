@@ -38,6 +38,7 @@ from gemmproof.signoff.record import (
     weigh,
 )
 from gemmproof.signoff.rules import compare
+from gemmproof.worker.functions import MEASURE_DRIFT
 from gemmproof.worker.protocol import Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import Limits, watch
 
@@ -177,7 +178,7 @@ def add_drift(
     if reason := _explain_unmeasured(report, request):
         return report, tuple(DriftClass(name, why=reason) for name in formats)
     asked = Request(
-        ask="drift", name=request.name, conftest=request.conftest, gpu=request.gpu or DEFAULT
+        MEASURE_DRIFT, name=request.name, conftest=request.conftest, gpu=request.gpu or DEFAULT
     )
     classes: list[DriftClass] = []
     reports: list[Report] = []

@@ -42,7 +42,7 @@ def main(control: int, modules: tuple[str, ...], conftest: str | None) -> None:
         for name in modules:
             import_module(name)
         if conftest is not None:
-            from gemmproof.worker.serve import load_registered
+            from gemmproof.worker.load_kernel import load_registered
 
             load_registered(conftest)
     mark_address = _mark_place()

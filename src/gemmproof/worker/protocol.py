@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,10 @@ Listener = Callable[[dict[str, Any]], None]
 class Request:
     """The request to a worker.
 
-    `ask`: "list" the kernels of `conftest`, "load" one, "check" one, "shrink" the case of which it
-    dies with end `end`, "drift", "explain" it in configuration `config`, "bench" the `plan`
-    (commands/bench.py), "reproduce" the finding of `plan`, "locate" its wrapper, "try" the test of
-    `plan`, "mutate" by the `plan` (mutate/run.py), or "compile" its launches by the function that
-    the `plan` names (compiled/run.py). The kernel is the one that `conftest` registers as `name`,
-    or the function that `target` (fields of a Target) names, under `contract` (fields of a
-    Contract),
-    called by `calling` (fields of a Calling).
+    `function` is "module:function", which gets the request and emits events; `plan` is what only it
+    reads. The kernel is the one that `conftest` registers as `name`, or the function that `target`
+    (fields of a Target) names, under `contract` (fields of a Contract), called by `calling` (fields
+    of a Calling).
     `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
     `--device cuda`, `limits` for steps beyond the contract, `proof` for a solver's proofs
     in `proof_seconds`, `premise` for predicted launches to be compiled as well, `declared` and
@@ -52,10 +48,10 @@ class Request:
     judge of a registered kernel, `seconds` are counted for each simulated call and for
     each candidate of a shrink, `memory` bytes for one, and for a worker that compiles. `path`
     is searched first by imports, and `workdir` is the worker's own folder, which does not outlive
-    it.
+    it. If `fresh`, the process has imported nothing: Triton reads TRITON_INTERPRET when imported.
     """
 
-    ask: str
+    function: str
     name: str = ""
     conftest: str | None = None
     target: dict[str, Any] | None = None
@@ -81,6 +77,7 @@ class Request:
     plan: dict[str, Any] = field(default_factory=dict)
     path: tuple[str, ...] = ()
     workdir: str = ""
+    fresh: bool = False
     engine: str = field(default_factory=lambda: ENGINE)
 
     def write(self, folder: Path) -> None:
@@ -95,10 +92,6 @@ class Request:
         fields = json.loads((folder / REQUEST).read_text())
         tuples = {name: tuple(fields[name]) for name in ("sizes", "path", "kept")}
         return Request(**{**fields, **tuples, "workdir": str(folder)})
-
-    def shrink(self, case: str, end: str, memory: int) -> Request:
-        """Return the request for the smallest case of which the same kernel dies in this way."""
-        return replace(self, ask="shrink", case=case, end=end, memory=memory)
 
 
 # The fields of a worker's events, by name: an event is {"event": name, **fields}.
@@ -136,20 +129,17 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         # guaranteed properties of compiled code, their GPUs; reasons for expected failures
         "promises": "names gpus expected",
         "planned": "plan",  # about the launches that are to be compiled
-        "compiled": "",  # all launches were reported
         # a mutant that is the same program, does not compile, or differs; if it is proved right
         "mutated": "fate why proved",
         "shrunk": "case",  # the answer to a shrink
+        "done": "",  # the function returned
         "error": "message",  # the target cannot be judged
         "internal": "message",  # gemmproof itself failed
         "left": "how where",  # the target called sys.exit
         "full": "how",  # gemmproof itself was refused memory
     }.items()
 }
-ANSWERS = frozenset(
-    {"report", "explained", "error", "internal", "kernels", "shrunk"}
-    | {"reproduced", "located", "interpreted", "mutated", "unmeasured", "compiled"}
-)
+ANSWERS = frozenset({"done", "error", "internal"})
 
 
 def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:

@@ -166,8 +166,7 @@ def watch(
     """
     request = replace(request, seconds=limits.case, memory=request.memory or limits.memory)
     started = time.monotonic()
-    # a test is tried with Triton's interpreter, for which Triton must not have been imported
-    server = None if request.ask == "try" else fork_server.find_server()
+    server = None if request.fresh else fork_server.find_server()
     worker = _watch(request, limits, listener, server)
     if worker is None:  # the server died, for no reason of the worker's
         worker = _watch(request, limits, listener, None)

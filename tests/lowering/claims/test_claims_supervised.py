@@ -24,6 +24,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import SCHEMA, PropertyResult, Report
 from gemmproof.settings import list_words
 from gemmproof.target import parse
+from gemmproof.worker.functions import CHECK
 from gemmproof.worker.protocol import Request, WorkerExit
 from gemmproof.worker.supervisor import Limits
 
@@ -80,7 +81,7 @@ def judge(wrapper, limits=None, **terms):
     held = Report(SCHEMA, wrapper, (ran,), (), 0.0, {})
     worker = WorkerExit(events={"promises": promised})
     target = asdict(parse(f"{KERNELS}:{wrapper}"))
-    request = Request(ask="check", name=wrapper, target=target, contract=contract.to_dict())
+    request = Request(CHECK, name=wrapper, target=target, contract=contract.to_dict())
     report = judge_compiled(held, worker, request, limits or Limits(), lambda event: None)
     return replace(report, properties=report.properties[1:])
 

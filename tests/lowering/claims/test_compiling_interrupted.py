@@ -9,6 +9,7 @@ import pytest
 from gemmproof.engine.assemble import judge
 from gemmproof.properties.contract import Contract
 from gemmproof.target import parse
+from gemmproof.worker.functions import CHECK
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits, halt, resume
 
@@ -27,7 +28,7 @@ def test_it_counts_as_not_judged_and_leaves_nothing(terms, asked, tmp_path, monk
     monkeypatch.chdir(Path(__file__).parent)
     target = asdict(parse("claimed_kernels.py:right"))
     contract = Contract(**ONE, **terms).to_dict()
-    request = Request("check", "right", target=target, contract=contract, max_examples=1, **asked)
+    request = Request(CHECK, "right", target=target, contract=contract, max_examples=1, **asked)
     seen = []
 
     def stop(event):

@@ -11,7 +11,7 @@ from gemmproof import Contract, KernelUnderTest, OneOf, Operand, check
 from gemmproof.kernels import matmul
 from gemmproof.properties.cases.case import Case
 from gemmproof.target import TargetError
-from gemmproof.worker import serve
+from gemmproof.worker.load_kernel import read_case
 
 ANY = Contract(layouts="any")
 BLAS, (TO_OUT, WITH_BIAS, WITH_SUMS, _) = called.FAMILY.right, called.FAMILY.also
@@ -87,7 +87,7 @@ def test_a_case_says_of_operands_what_they_can_be_wherever_it_comes_from():
     with pytest.raises(ValueError, match=message):
         check(BLAS, case=case)
     with pytest.raises(TargetError, match=f"gemm: {message}"):
-        serve._read_case(case.to_json(), BLAS)
+        read_case(case.to_json(), BLAS)
 
 
 def test_values_need_no_order_and_no_truth():

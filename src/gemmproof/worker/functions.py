@@ -1,0 +1,9 @@
+"""The functions that several callers have a worker call, as Request.function names them."""
+
+from __future__ import annotations
+
+CHECK = "gemmproof.engine.task:check"
+SHRINK = "gemmproof.engine.task:shrink"
+COMPILE_GUARANTEED = "gemmproof.engine.task:compile_guaranteed"
+LIST_REGISTERED = "gemmproof.worker.load_kernel:report_registered"
+MEASURE_DRIFT = "gemmproof.drift.task:measure"
