@@ -296,20 +296,21 @@ def table(reports: list[Report], width: int) -> list[str]:
     shown = [kernel_name(report) for report in reports]
     if len(set(shown)) < len(shown):
         shown = [report.target for report in reports]
+    heads = ["", *names, "verdict", "seconds"]
     blocks: list[list[list[str]]] = []
+    used = width  # by the columns of the last block
     for report, name in zip(reports, shown, strict=True):
         results = {p.name: p for p in report.properties}
         judged = (_cell(results.get(label)) for label in names)
         column = [clean(name), *judged, report.verdict, f"{report.seconds:.1f}"]
-        if not blocks or len(_tabulate([*blocks[-1], column])[1]) > width:
-            blocks.append([["", *names, "verdict", "seconds"]])
+        wide = max(map(len, column)) + 2
+        if used + wide > width:
+            blocks.append([heads])
+            used = max(map(len, heads))
         blocks[-1].append(column)
-    return [row for block in blocks for row in _tabulate(block)][1:]
-
-
-def _tabulate(columns: list[list[str]]) -> list[str]:
-    """Return the lines of a block, after an empty one."""
-    return ["", *format_table(zip(*columns, strict=True), "l" + "r" * (len(columns) - 1))]
+        used += wide
+    tables = (format_table(zip(*x, strict=True), "l" + "r" * (len(x) - 1)) for x in blocks)
+    return [row for rows in tables for row in ("", *rows)][1:]
 
 
 def _cell(result: PropertyResult | None) -> str:
