@@ -52,7 +52,7 @@ def diagnose(finding: Finding, own: Observation, shown: Sequence[Observation]) -
         value = "NaN" if np.isnan(values).any() else "Inf"
         message = f"{finding.message}: {value} from finite operands"
         return replace(finding, fault="not_finite", message=message)
-    return _label_block(finding, first) if own.kernel.spec else _label_place(finding, own, first)
+    return _label_block(finding, first) if own.kernel.spec else _label_part(finding, own, first)
 
 
 # -- hypotheses ----------------------------------------------------------------------------------
@@ -230,19 +230,19 @@ def _label_block(finding: Finding, observation: Observation) -> Finding:
     return replace(finding, fault="later_block", axis=axis, message=f"{finding.message}: {text}")
 
 
-def _label_place(finding: Finding, own: Observation, larger: Observation) -> Finding:
+def _label_part(finding: Finding, own: Observation, larger: Observation) -> Finding:
     """Label the finding with the part of c that is wrong; one element fits too many parts."""
     seen = own if own.result.size > 1 else larger
-    place = next(_list_places(seen, exact_values.mark_wrong(seen, finding.property)), None)
-    if place is None:
+    part = next(_list_parts(seen, exact_values.mark_wrong(seen, finding.property)), None)
+    if part is None:
         return finding
-    fault, text, axis = place
+    fault, text, axis = part
     note = "" if seen.case == own.case else f" (seen at M={seen.case.M} N={seen.case.N})"
     message = f"{finding.message}: {text}{note}"
     return replace(finding, fault=fault, operand="c", axis=axis, message=message)
 
 
-def _list_places(observation: Observation, wrong: Array) -> Iterator[tuple[str, str, str | None]]:
+def _list_parts(observation: Observation, wrong: Array) -> Iterator[tuple[str, str, str | None]]:
     """Yield the parts of c with all wrong elements, as fault, text and axis.
 
     They are a batch, a tile edge, whole tiles, a row or a column.

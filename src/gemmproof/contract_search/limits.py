@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gemmproof.contract_search.steps import Step, list_beyond, list_keywords, narrow
+from gemmproof.contract_search.steps import ContractStep, list_beyond, list_keywords, narrow
 from gemmproof.engine.observe import CaseResult
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Tile, smallest
@@ -25,14 +25,14 @@ from gemmproof.report.record import Limit
 # -- outcomes ------------------------------------------------------------------------------------
 HOLDS, LIMIT, NOT_TRIED = "holds", "limit", "not tried"
 
-Judge = Callable[[KernelUnderTest, Case, Step], CaseResult]
+Judge = Callable[[KernelUnderTest, Case, ContractStep], CaseResult]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of a step: the status of its limit, what decided it, and the finding there."""
 
-    step: Step
+    step: ContractStep
     status: str
     reason: str = ""
     case: Case | None = None
@@ -44,7 +44,7 @@ class Outcome:
         return Limit(self.step.name, self.step.option, self.status, self.reason, self.case)
 
 
-def try_cases(kernel: KernelUnderTest, step: Step, judge: Judge) -> Outcome:
+def try_cases(kernel: KernelUnderTest, step: ContractStep, judge: Judge) -> Outcome:
     """Return the first case of a step that fails or shows nothing, or that all of them hold."""
     wider = step.apply(kernel)
     for case in step.cases:
@@ -63,7 +63,9 @@ def try_cases(kernel: KernelUnderTest, step: Step, judge: Judge) -> Outcome:
     return Outcome(step, HOLDS)
 
 
-def try_proof(kernel: KernelUnderTest, step: Step, target: str | None, until: float) -> Outcome:
+def try_proof(
+    kernel: KernelUnderTest, step: ContractStep, target: str | None, until: float
+) -> Outcome:
     """Return that a step is proved, or a case that refutes it, or that it was not decided."""
     from gemmproof.properties.proof import PROVED, REFUTED
     from gemmproof.properties.proof.prove import prove  # imports the solver
@@ -212,7 +214,7 @@ def _format_divisor(
 
 
 def find_divisor(
-    contract: Contract, axis: str, divisor: int, outcome: Callable[[Step], Outcome]
+    contract: Contract, axis: str, divisor: int, outcome: Callable[[ContractStep], Outcome]
 ) -> tuple[int, list[Outcome]] | None:
     """Return the least number that divides `divisor` whose multiples along an axis hold, or None.
 

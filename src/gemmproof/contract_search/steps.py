@@ -25,7 +25,7 @@ WIDENED = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ContractStep:
     """A contract wider or narrower than another, as text, and the option that promises it.
 
     `changes` are the other contract's fields, `operands` the wrapper's additional operands, `cases`
@@ -44,15 +44,15 @@ class Step:
         return replace(kernel, contract=contract, operands={**kernel.operands, **self.operands})
 
 
-def narrow(contract: Contract, axis: str, divisor: int) -> Step:
+def narrow(contract: Contract, axis: str, divisor: int) -> ContractStep:
     """Return the step to the multiples of a number along an axis."""
     declared = contract.sizes(axis)
     sizes = replace(declared, low=-(-declared.low // divisor) * divisor, step=divisor)
     name = f"{axis} in {divisor}..:{divisor}"
-    return Step(name, f"--sizes {axis}={divisor}..:{divisor}", {axis: sizes})
+    return ContractStep(name, f"--sizes {axis}={divisor}..:{divisor}", {axis: sizes})
 
 
-def list_beyond(contract: Contract, tile: Tile) -> Iterator[Step]:
+def list_beyond(contract: Contract, tile: Tile) -> Iterator[ContractStep]:
     """Yield every step beyond a contract that has cases; tile is the kernel's (BLOCK_M, N, K)."""
     for step in _list_wider(contract, _middle_case(contract, tile), tile):
         wider = replace(contract, **step.changes)
@@ -61,7 +61,7 @@ def list_beyond(contract: Contract, tile: Tile) -> Iterator[Step]:
             yield replace(step, cases=cases)
 
 
-def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[Step]:
+def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[ContractStep]:
     """Yield the wrapper's undeclared keyword parameters that can be tried: out=, out_dtype=."""
     contract, takes = kernel.contract, list_parameters(kernel.launch)
     case = _middle_case(contract, tile)
@@ -72,13 +72,13 @@ def list_keywords(kernel: KernelUnderTest, tile: Tile) -> Iterator[Step]:
         shape = ("batch", "M", "N") if contract.batched else ("M", "N")
         option = f"--operand 'out={dtype}[{', '.join(shape)}] written'"
         out = Operand(dtype, shape, use=WRITTEN)
-        yield Step("out=", option, {}, (replace(case, calls=3),), {"out": out})
+        yield ContractStep("out=", option, {}, (replace(case, calls=3),), {"out": out})
     wider = next((x for x in WIDENED if x != case.dtype and contract.out is None), None)
     if "out_dtype" in takes and "out_dtype" not in kernel.operands and wider is not None:
         asked = TORCH_DTYPES[wider]
         tried = (case, replace(case, fill="normal", seed=1))
         option = f"--operand out_dtype={asked} --out-dtype {wider}"
-        yield Step("out_dtype=", option, {"out": wider}, tried, {"out_dtype": OneOf(asked)})
+        yield ContractStep("out_dtype=", option, {"out": wider}, tried, {"out_dtype": OneOf(asked)})
 
 
 def _middle_case(contract: Contract, tile: Tile) -> Case:
@@ -90,7 +90,7 @@ def _middle_case(contract: Contract, tile: Tile) -> Case:
     return Case(dtype=contract.formats[0], **fitted)
 
 
-def _list_wider(contract: Contract, case: Case, tile: Tile) -> Iterator[Step]:
+def _list_wider(contract: Contract, case: Case, tile: Tile) -> Iterator[ContractStep]:
     blocks = dict(zip("MNK", tile, strict=True))
     for axis in AXES if contract.batched else AXES[:3]:
         sizes = contract.sizes(axis)
@@ -101,28 +101,32 @@ def _list_wider(contract: Contract, case: Case, tile: Tile) -> Iterator[Step]:
             others = (1, sizes.low - 1, sizes.low + 1, block + 1, 2 * block - 1, sizes.step // 2)
             tried = tuple(_with(case, axis, n) for n in others if n > 0 and n not in sizes)
             name, option = f"{axis} not in {sizes}", f"--sizes {axis}=1.."
-            yield Step(name, option, {axis: f"1..{sizes.high}"}, tried)
+            yield ContractStep(name, option, {axis: f"1..{sizes.high}"}, tried)
         elif 0 not in sizes:
             changes = {axis: f"0..{sizes.high}"}
-            yield Step(f"{axis} = 0", f"--sizes {axis}=0..", changes, (_with(case, axis, 0),))
+            yield ContractStep(
+                f"{axis} = 0", f"--sizes {axis}=0..", changes, (_with(case, axis, 0),)
+            )
     if contract.layouts == CONTIGUOUS:
         strided = [n for n in LAYOUTS if n not in (*HUGE, ROW, "misaligned")]
         for name, layouts in (("any strides", strided), ("misaligned", ["misaligned"])):
-            yield Step(name, "--layouts any", {"layouts": ANY}, _lay_out(case, layouts))
+            yield ContractStep(name, "--layouts any", {"layouts": ANY}, _lay_out(case, layouts))
     if not contract.huge:
         far = tuple(list_far(smallest(contract, case.dtype), contract))
         if contract.layouts != ANY:
-            yield Step("2**31 elements of c", "--huge", {"huge": True}, far)
+            yield ContractStep("2**31 elements of c", "--huge", {"huge": True}, far)
         if contract.layouts in (CONTIGUOUS, ANY):
             option = "--huge" if contract.layouts == ANY else "--huge --layouts any"
             views = (*_lay_out(case, [*HUGE]), *far)
-            yield Step("2**31 elements", option, {"layouts": ANY, "huge": True}, views)
+            yield ContractStep("2**31 elements", option, {"layouts": ANY, "huge": True}, views)
     for dtype in OPERANDS:
         if dtype not in contract.formats:
             other = replace(case, dtype=dtype)
             # integers of a few bits do not show that fp32 operands are read as tf32
             tried = (other, replace(other, fill="normal", seed=1))
-            yield Step(dtype, f"--dtype {dtype}", {"formats": (*contract.formats, dtype)}, tried)
+            yield ContractStep(
+                dtype, f"--dtype {dtype}", {"formats": (*contract.formats, dtype)}, tried
+            )
 
 
 def _with(case: Case, axis: str, n: int) -> Case:

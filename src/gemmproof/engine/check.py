@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gemmproof.backends.cuda import check_alone, launch_cases
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
 from gemmproof.contract_search.limits import find_limits, find_needed, sharpen
-from gemmproof.contract_search.steps import Step
+from gemmproof.contract_search.steps import ContractStep
 from gemmproof.engine.draw import list_cases, require_arguments
 from gemmproof.engine.findings import (
     DIAGNOSED,
@@ -310,7 +310,7 @@ def _judge(ctx: _CheckState, case: Case, phase: str) -> CaseResult:
 def _find_limits(ctx: _CheckState, report: Report, decides: bool) -> tuple[Limit, ...]:
     tiles = (tile for judged in ctx.judged.values() for tile in judged.tiles)
 
-    def try_beyond(kernel: KernelUnderTest, case: Case, step: Step) -> CaseResult:
+    def try_beyond(kernel: KernelUnderTest, case: Case, step: ContractStep) -> CaseResult:
         event = {"event": "case", "phase": "limit", "index": len(ctx.judged)}
         ctx.listener({**event, "case": case.to_json(), "limit": [step.name, step.option]})
         return judge(observe_case(kernel, case, ctx.backend))

@@ -99,7 +99,7 @@ R gate_and_up:gate_and_up_exchanged BOUND operand_exchanged w_up - 1 1 1
 R gate_and_up:sigmoid_in_place_of_silu BOUND wrong_value c - 1 3 1
 R gate_and_up:quick_gelu_in_place_of_silu BOUND wrong_value c - 5 1 1
 R gate_and_up:exponential_of_a_large_gate_overflows BOUND not_finite c - 1 3 1
-R gate_and_up:up_starts_from_the_sum_of_the_gate BOUND wrong_value c - 1 3 1
+R gate_and_up:up_starts_from_the_sum_of_the_gate BOUND not_finite c - 1 3 1
 R gate_and_up:pointer_of_up_not_advanced BOUND operand_wrapped w_up K 1 1 33
 R gate_and_up:up_read_from_the_weights_of_the_gate BOUND operand_replaced w_up - 1 3 1 lane=default
 """,
