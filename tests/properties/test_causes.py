@@ -42,6 +42,9 @@ JOINED = {
     "bits lost on integers and on numbers": (
         finding("exact_on_integers", "rounding"), ROUNDED,
     ),
+    "a result rounded first, on integers and on numbers": (
+        finding("exact_on_integers", "rounded_twice"), finding("within_bound", "rounded_twice"),
+    ),
     "overflow of the narrow format": (
         ROUNDED, finding("special_values", "overflow", case=LARGE),
     ),

@@ -332,7 +332,7 @@ def _reads_elsewhere(root: Finding, finding: Finding) -> bool:
 
 def _rounds(root: Finding, finding: Finding) -> bool:
     """True if fewer bits show on integers and on other data, or a smaller range as overflow."""
-    if root.property not in _VALUES or root.fault != "rounding":
+    if root.property not in _VALUES or root.fault not in ("rounding", "rounded_twice"):
         return False
     if finding.property == exact_values.NAME:
         return finding.fault in ("overflow", "special_spread")
