@@ -24,7 +24,7 @@ SECONDS = 300.0  # of CPU time for a call
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MeasuredStep:
     """A timed step of a problem: `name` "simulate" or "judge", and the call that does it."""
 
     name: str
@@ -40,7 +40,7 @@ def shrink(kernel: KernelUnderTest, problem: Problem) -> Problem:
     return replace(small, **fitted)
 
 
-def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[Step]:
+def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[MeasuredStep]:
     """Return the simulated call on a small problem, and the judgement of that case.
 
     The case is judged once before: a kernel that is wrong is not timed. Raises TargetError with the
@@ -76,7 +76,7 @@ def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[Step]:
         return run(launch, *tensors.values(), operands=tensors, seconds=SECONDS)
 
     call_theirs(name, f"simulating it at {problem} {dtype}", simulate)
-    return [Step("simulate", simulate), Step("judge", judge)]
+    return [MeasuredStep("simulate", simulate), MeasuredStep("judge", judge)]
 
 
 # -- fixture -------------------------------------------------------------------------------------
