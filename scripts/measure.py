@@ -17,12 +17,14 @@ from scripts.gpu import (
     drift,
     huge,
     lane,
-    predict,
     premises,
     record,
     registers,
     sanitize,
     verdicts,
+)
+from scripts.gpu import (
+    predictions as predict,
 )
 
 COMMANDS = {

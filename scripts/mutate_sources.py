@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from scripts.command import run
-from scripts.mutation import calls as recording
-from scripts.mutation.calls import FOLDER
+from scripts.mutation import covering_tests as recording
+from scripts.mutation.covering_tests import FOLDER
 from scripts.mutation.run import GONE, NOTICED, Calls, list_tests, try_all
 from scripts.mutation.sites import FOLDERS, Fault, sample_faults
 
@@ -36,7 +36,15 @@ def record(out: Path, processes: int = 2, ignore: str = "") -> int:
         return 2
     out.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, FOLDER: str(out.resolve()), "PYTHONPATH": f"{ROOT}:{ROOT}/src"}
-    command = [sys.executable, "-m", "pytest", "-q", "--full", "-p", "scripts.mutation.calls"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--full",
+        "-p",
+        "scripts.mutation.covering_tests",
+    ]
     command += ["-n", str(processes), "--dist", "worksteal"]
     command += ["--ignore", ignore] if ignore else []
     # tests set PYTHONPATH for the processes that they start, which read this file all the same

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = map(str, (ROOT, ROOT / "src"))
 
 from scripts.command import run
-from scripts.verdicts import files
+from scripts.verdicts import record_files as files
 from scripts.verdicts.differences import iter_differences
 from scripts.verdicts.run import record_all, settle_environment
 

@@ -18,7 +18,6 @@ from scripts.docs import (
     instructions,
     markdown,
     mutation,
-    proofs,
     public_kernels,
     schemas,
     sign_off,
@@ -26,6 +25,9 @@ from scripts.docs import (
     strength,
     tensor_cores,
     versions,
+)
+from scripts.docs import (
+    proof_table as proofs,
 )
 
 COMMANDS = {

@@ -22,7 +22,7 @@ from gemmproof.properties.address_map import (
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import parameters_of
 from gemmproof.properties.proof.domain import Domain, NotExpressible, list_domains
-from gemmproof.properties.proof.paths import TraceCache, Untraced, list_paths
+from gemmproof.properties.proof.wrapper_paths import TraceCache, Untraced, list_paths
 from gemmproof.reference.symbolic.formulas import (
     Expression,
     Namer,

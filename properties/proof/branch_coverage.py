@@ -16,7 +16,7 @@ from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import NONE, ContractError, KernelUnderTest
 from gemmproof.properties.proof.counterexamples import read_sizes
 from gemmproof.properties.proof.domain import Domain
-from gemmproof.properties.proof.paths import TracedPath
+from gemmproof.properties.proof.wrapper_paths import TracedPath
 from gemmproof.reference.symbolic.formulas import Namer
 from gemmproof.reference.symbolic.interpreter.interpret import Branch
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver

@@ -19,7 +19,7 @@ from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.proof.domain import Domain
-from gemmproof.properties.proof.paths import TracedPath
+from gemmproof.properties.proof.wrapper_paths import TracedPath
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.simulation import Where
 from gemmproof.reference.symbolic import concrete_run

@@ -13,7 +13,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import REFUTED, Proof
 from gemmproof.properties.proof.branch_coverage import BranchCoverage
 from gemmproof.properties.proof.counterexamples import SECONDS as SEEKING
-from gemmproof.properties.proof.paths import TraceCache, TracedPath, Untraced
+from gemmproof.properties.proof.wrapper_paths import TraceCache, TracedPath, Untraced
 from gemmproof.reference.symbolic.interpreter.interpret import Claim
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
 from gemmproof.reference.symbolic.lemmas import list_parts

@@ -26,7 +26,7 @@ from gemmproof.reference.simulation import (
     Unsupported,
     Where,
 )
-from gemmproof.reference.simulator.ops.descriptors import describe
+from gemmproof.reference.simulator.ops.tensor_descriptors import describe
 from gemmproof.reference.simulator.program import Program
 from gemmproof.reference.simulator.scheduler import run_grid
 from gemmproof.reference.simulator.session import Context, Session

@@ -11,7 +11,7 @@ from scripts.docs.markdown import fill, make_table, update
 from tests.corpora.families.table import FAMILIES, RIGHT
 from tests.corpora.no_false_alarm.table import KERNELS
 
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import Report

@@ -12,7 +12,7 @@ from scripts.docs.markdown import fill, make_table, update
 from tests.corpora.mutant import CLASSES, Mutant
 from tests.corpora.mutants.table import MUTANTS, SURVIVORS
 
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.finding import Finding
 
 PAGE = Path(__file__).parents[2] / "docs" / "strength.md"

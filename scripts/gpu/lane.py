@@ -18,7 +18,7 @@ from scripts.gpu.evidence import (
 
 from gemmproof.engine.assemble import judge
 from gemmproof.properties.judges.determinism import PREDICTED
-from gemmproof.worker.functions import CHECK
+from gemmproof.worker.entry_points import CHECK
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 

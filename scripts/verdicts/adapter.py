@@ -47,7 +47,7 @@ def record_subject(subject: Subject, cases: int = CASES) -> dict[str, Any]:
 
 
 def _check_kernel(subject: KernelSubject, cases: int) -> dict[str, Any]:
-    from gemmproof.engine.check import check
+    from gemmproof.engine.kernel_check import check
 
     report = check(
         subject.kernel, max_examples=cases, seed=SEED, target=subject.target, proof=True,

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gemmproof.engine.check import check
+    from gemmproof.engine.kernel_check import check
     from gemmproof.properties.contract import Contract, multiple_of
     from gemmproof.properties.kernel import KernelUnderTest, OneOf, Operand
     from gemmproof.reference.simulator import simulate
@@ -35,7 +35,7 @@ _HOMES = {
     "Operand": "gemmproof.properties.kernel",
     "erf": "gemmproof.reference.spec",
     "sigmoid": "gemmproof.reference.spec",
-    "check": "gemmproof.engine.check",
+    "check": "gemmproof.engine.kernel_check",
     "multiple_of": "gemmproof.properties.contract",
     "simulate": "gemmproof.reference.simulator",
 }

@@ -100,7 +100,7 @@ def choose_judge(options: PluginOptions, closes: contextlib.ExitStack) -> Judge:
 def _judge_in_worker(item: GemmItem, options: PluginOptions) -> Report:
     """Return the report on a kernel, as check and signoff make it."""
     from gemmproof.engine.saved_cases import find_store, format_saved, judge_kept
-    from gemmproof.worker.functions import CHECK
+    from gemmproof.worker.entry_points import CHECK
 
     request = replace(
         _ask(CHECK, item, options.search.gpu),
@@ -124,7 +124,7 @@ def _measure_in_worker(item: GemmItem, options: PluginOptions) -> Report:
     from gemmproof.engine.assemble import make_error
     from gemmproof.reference.gpus import DEFAULT
     from gemmproof.report.record import Report
-    from gemmproof.worker.functions import MEASURE_DRIFT
+    from gemmproof.worker.entry_points import MEASURE_DRIFT
     from gemmproof.worker.supervisor import watch
 
     name = item.kernel.name

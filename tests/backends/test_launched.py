@@ -27,7 +27,7 @@ from gemmproof.backends.cuda import FILLS, launch_cases
 from gemmproof.backends.predict import predict
 from gemmproof.cli import EXIT, main
 from gemmproof.compiled.assumptions import AssumptionCheck
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import dump, parse
 from gemmproof.reference.simulator.ops import dots

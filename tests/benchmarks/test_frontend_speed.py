@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.support.interpreter_process import start_interpreter
 
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.simulator import launch as launched_kernel
 from gemmproof.reference.simulator import run

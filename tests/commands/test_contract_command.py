@@ -9,13 +9,13 @@ import pytest
 from tests.support.cli_project import refuse
 
 from gemmproof.cli import EXIT, main
-from gemmproof.contract_search import search
-from gemmproof.contract_search.search import Checks, find_widest, merge
+from gemmproof.contract_search import widest as search
+from gemmproof.contract_search.widest import Checks, find_widest, merge
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.report.record import SCHEMA, Limit, PropertyResult, Report
-from gemmproof.worker.functions import CHECK
+from gemmproof.worker.entry_points import CHECK
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 

@@ -13,7 +13,7 @@ from tests.support.cli_project import NO_ROOM, refuse
 from tests.support.lanes import first_of_each
 
 from gemmproof.cli import main
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.address_map import AddressMap
 from gemmproof.properties.address_map.explain_access import explain
 from gemmproof.properties.codec import decode, encode

@@ -16,7 +16,7 @@ from tests.support.lanes import first_of_each
 from gemmproof.cli import parse_options, parser
 from gemmproof.commands.groups import contract_of
 from gemmproof.drift.run import drift_of
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.explain.text import WIDTH, is_example, page_lines
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.help import CAUSES, Page, find_pages, read_faults, read_properties

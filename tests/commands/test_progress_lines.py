@@ -8,8 +8,8 @@ from tests.support.pytest_project import HEAD
 
 from gemmproof import terminal as shown
 from gemmproof.cli import main
-from gemmproof.contract_search import search
-from gemmproof.contract_search.search import Checks
+from gemmproof.contract_search import widest as search
+from gemmproof.contract_search.widest import Checks
 from gemmproof.properties.contract import Contract
 from gemmproof.report.record import SCHEMA, Report
 from gemmproof.terminal import say

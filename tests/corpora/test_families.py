@@ -6,7 +6,7 @@ import pytest
 from tests.corpora.families.table import FAMILIES, RIGHT
 from tests.support.lanes import combine
 
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 
 
 @pytest.mark.lane("full")

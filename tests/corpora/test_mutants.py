@@ -10,7 +10,7 @@ from tests.corpora.mutants.table import MUTANTS
 from tests.corpora.mutants.unflawed import KERNELS
 
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.engine.observe import judge, observe_case
 from gemmproof.properties.judges import memory_use
 from gemmproof.properties.table import PROPERTIES

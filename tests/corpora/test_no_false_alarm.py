@@ -10,7 +10,7 @@ import os
 import pytest
 from tests.corpora.no_false_alarm.table import KERNELS, LANES
 
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 
 EXAMPLES = int(os.environ.get("GEMMPROOF_EXAMPLES", "40"))
 

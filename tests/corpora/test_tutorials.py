@@ -7,7 +7,7 @@ import importlib
 import pytest
 from tests.support.wide import wide
 
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest

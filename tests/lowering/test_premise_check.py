@@ -13,7 +13,7 @@ from tests.lowering import lowered_kernels as kernels
 
 from gemmproof.cli import EXIT, main
 from gemmproof.compiled.assumptions import AssumptionCheck
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import decode, dump, encode, parse
 from gemmproof.properties.contract import Contract

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gemmproof.mutate.search import digest
+from gemmproof.mutate.case_search import digest
 
 
 def access(offsets, mask=None, programs=(0,), kind="load", operand="a", private=False, start=0):

@@ -187,7 +187,7 @@ def test_interrupted_it_tells_what_is_known(project):
 # -- a mutant is loaded from the path of its file --------------------------------------------------
 LOOK = """
 import inspect, sys
-from gemmproof.mutate.source import replace_source
+from gemmproof.mutate.changed_source import replace_source
 from gemmproof.target import load, parse
 path, text, target = sys.argv[1:]
 replace_source(path, text)

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from gemmproof.mutate.generate import OPERATORS, Reached, list_mutants, sample
+from gemmproof.mutate.mutants import OPERATORS, Reached, list_mutants, sample
 
 SOURCE = '''"""A product."""
 # comment  with   spaces

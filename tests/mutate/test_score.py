@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.report.reports_by_hand import notes
 
+from gemmproof.mutate.changed_source import Mutant
 from gemmproof.mutate.record import (
     Baseline,
     MutantResult,
@@ -14,7 +15,6 @@ from gemmproof.mutate.record import (
     find_drops,
 )
 from gemmproof.mutate.run import conclude
-from gemmproof.mutate.source import Mutant
 from gemmproof.mutate.task import find_scope
 from gemmproof.mutate.text import format_score, summarise
 from gemmproof.properties.cases.case import Case

@@ -10,7 +10,7 @@ import pytest
 from tests.support.lanes import first_of_each
 
 from gemmproof import kernels
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.kernels import KERNELS
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.judges import memory_use

@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 from tests.support.fake_simulator import HERE, check_with, fake_run, right, stray_load
 
-from gemmproof.engine.check import check
 from gemmproof.engine.findings import join, label_axis
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract

@@ -8,7 +8,7 @@ import torch
 from tests.support.fake_simulator import cases_in, check_with, fake_run, right, stray_load
 from tests.support.wide import wide
 
-from gemmproof.engine.check import MORE, check
+from gemmproof.engine.kernel_check import MORE, check
 from gemmproof.properties import table
 from gemmproof.properties.cases import generate as strategies
 from gemmproof.properties.cases.case import Case

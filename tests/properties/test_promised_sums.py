@@ -9,7 +9,7 @@ from tests.properties.results_by_hand import LAUNCH, names, outcome_of, product
 from tests.support.lanes import first_of_each
 
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.engine.observe import observe, observe_case
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract

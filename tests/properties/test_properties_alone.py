@@ -10,7 +10,7 @@ from tests.support.lanes import first_of_each
 from tests.support.wide import wide
 
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.engine.observe import judge, keep_state, observe
 from gemmproof.kernels import matmul_persistent
 from gemmproof.properties.cases.case import Case

@@ -27,7 +27,7 @@ from gemmproof.report.ci import make_document
 from gemmproof.report.located_findings import list_placed
 from gemmproof.report.record import SCHEMA, PropertyResult, Report
 from gemmproof.report.text import add_commands, lines
-from gemmproof.worker.functions import CHECK
+from gemmproof.worker.entry_points import CHECK
 from gemmproof.worker.protocol import Request, WorkerExit
 from gemmproof.worker.supervisor import Limits
 

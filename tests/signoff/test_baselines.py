@@ -14,7 +14,7 @@ from gemmproof.mutate.record import MutantResult, MutationReport, Score
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import dump, encode
 from gemmproof.properties.finding import Finding
-from gemmproof.signoff.pages import format_mutation
+from gemmproof.signoff.page import format_mutation
 from gemmproof.signoff.record import (
     SIGNOFF_SCHEMA,
     MutationScore,

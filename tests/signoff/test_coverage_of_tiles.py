@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from tests.corpora.tiled import plain
 
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.engine.sections import KEPT, cover
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import dump, parse

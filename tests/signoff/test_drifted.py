@@ -22,7 +22,7 @@ from gemmproof.cli import EXIT, main
 from gemmproof.properties.judges.accumulator_drift import find_kept
 from gemmproof.reference.accumulator import Accumulator
 from gemmproof.report.record import PropertyResult
-from gemmproof.signoff.pages import format_drift
+from gemmproof.signoff.page import format_drift
 from gemmproof.signoff.record import (
     ACCUMULATOR,
     INCOMPLETE,
@@ -32,7 +32,7 @@ from gemmproof.signoff.record import (
     Signoff,
 )
 from gemmproof.signoff.verdict import add_drift
-from gemmproof.worker.functions import CHECK
+from gemmproof.worker.entry_points import CHECK
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 

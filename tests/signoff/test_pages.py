@@ -21,8 +21,8 @@ from tests.signoff.made_signoffs import (
 
 from gemmproof.report.record import Coverage, Identity, ProofResult
 from gemmproof.report.text import clean
-from gemmproof.signoff import pages
-from gemmproof.signoff.pages import make_panels
+from gemmproof.signoff import page as pages
+from gemmproof.signoff.page import make_panels
 from gemmproof.signoff.record import VERDICTS, Benchmark, MutationScore, Ratios
 
 ROOT = Path(__file__).parents[2]

@@ -3,7 +3,7 @@
 import numpy as np
 from tests.support.wide import wide
 
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import as_array, as_tensor
 from gemmproof.properties.kernel import KernelUnderTest

@@ -10,8 +10,8 @@ from tests.support.lanes import first_of_each
 from gemmproof.engine.assemble import judge
 from gemmproof.target import parse
 from gemmproof.worker import fork_server, protocol, supervisor
+from gemmproof.worker.entry_points import CHECK
 from gemmproof.worker.fork_server import ForkServer
-from gemmproof.worker.functions import CHECK
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 

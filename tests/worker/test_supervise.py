@@ -122,7 +122,7 @@ def test_what_a_worker_said_before_its_end_is_read_to_the_end(run):
 
 @pytest.mark.lane("full")
 def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):
-    monkeypatch.setattr(protocol, "ENGINE", "gemmproof.engine.check:check")
+    monkeypatch.setattr(protocol, "ENGINE", "gemmproof.engine.kernel_check:check")
     report, _ = run("ends", Limits(load=60, case=9))
     assert report.names == {"a": "a", "b": "b"}  # the wrapper's names of its operands
     names = {p.name for p in report.properties}

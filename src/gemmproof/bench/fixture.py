@@ -46,7 +46,7 @@ def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[MeasuredStep]:
     The case is judged once before: a kernel that is wrong is not timed. Raises TargetError with the
     first finding, or with what the simulator cannot run.
     """
-    from gemmproof.engine.check import check
+    from gemmproof.engine.kernel_check import check
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.cases.operands import tensors_of
     from gemmproof.properties.kernel import ContractError

@@ -19,7 +19,7 @@ from gemmproof.reference.gpus import GPUS, TARGETS, UNMODELLED
 from gemmproof.settings import EXAMPLES
 from gemmproof.spelling import format_of, one_of, write_command
 from gemmproof.target import Calling, Target
-from gemmproof.worker.functions import CHECK
+from gemmproof.worker.entry_points import CHECK
 
 if TYPE_CHECKING:
     from gemmproof.worker.protocol import Request

@@ -115,7 +115,7 @@ def _list_all(options: ListOptions) -> dict[str, Any]:
 
 
 def _list_kernels(options: ListOptions) -> list[dict[str, Any]]:
-    from gemmproof.worker.functions import LIST_REGISTERED
+    from gemmproof.worker.entry_points import LIST_REGISTERED
     from gemmproof.worker.protocol import Request
     from gemmproof.worker.supervisor import watch
 

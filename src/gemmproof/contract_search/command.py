@@ -40,7 +40,7 @@ class ContractSearchOptions:
 
 def run(options: ContractSearchOptions) -> int:
     """Widen the declared contract while the kernel keeps it; print it and its limits."""
-    from gemmproof.contract_search.search import Checks, find_widest  # imports numpy
+    from gemmproof.contract_search.widest import Checks, find_widest  # imports numpy
 
     try:
         target = parse(options.target)

@@ -18,7 +18,7 @@ from gemmproof.report.text import STYLES, clean
 from gemmproof.spelling import format_of, one_of
 from gemmproof.target import TargetError, parse
 from gemmproof.terminal import progress
-from gemmproof.worker.functions import MEASURE_DRIFT
+from gemmproof.worker.entry_points import MEASURE_DRIFT
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Request, WorkerExit
 from gemmproof.worker.supervisor import watch
 

@@ -21,7 +21,7 @@ from gemmproof.report.record import (
     mark_failures,
 )
 from gemmproof.target import display_path
-from gemmproof.worker.functions import COMPILE_GUARANTEED, SHRINK
+from gemmproof.worker.entry_points import COMPILE_GUARANTEED, SHRINK
 from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import Limits, watch
 

@@ -68,7 +68,7 @@ def run(options: MutateOptions) -> int:
 
     If interrupted, it does so with the results so far.
     """
-    from gemmproof.mutate.generate import OPERATORS
+    from gemmproof.mutate.mutants import OPERATORS
     from gemmproof.mutate.record import MutationReport, exit_code, find_drops
     from gemmproof.mutate.text import summarise
 

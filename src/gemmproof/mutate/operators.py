@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TypeGuard
 
-from gemmproof.mutate.source import Edit, Function, SourceFile
+from gemmproof.mutate.changed_source import Edit, Function, SourceFile
 
 # -- scope ---------------------------------------------------------------------------------------
 # the letter of an axis at the end of a name, and its replacements to try

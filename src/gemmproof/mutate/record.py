@@ -19,7 +19,7 @@ OUTCOMES = (KILLED, SURVIVED, UNSEEN, EQUIVALENT, INVALID, UNJUDGED)
 class MutantResult:
     """The result of one mutant: its outcome, with the reason, the property and the case of a kill.
 
-    `key` is short, and the same for the same change anywhere in its file (mutate/source.py).
+    `key` is short, and the same for the same change anywhere in its file (changed_source.py).
     """
 
     key: str

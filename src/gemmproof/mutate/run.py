@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gemmproof.engine.assemble import make_report
-from gemmproof.mutate.generate import Reached, list_mutants, sample
+from gemmproof.mutate.changed_source import Mutant
+from gemmproof.mutate.mutants import Reached, list_mutants, sample
 from gemmproof.mutate.record import (
     EQUIVALENT,
     INVALID,
@@ -20,7 +21,6 @@ from gemmproof.mutate.record import (
     MutantResult,
     Score,
 )
-from gemmproof.mutate.source import Mutant
 from gemmproof.properties.codec import decode
 from gemmproof.properties.finding import list_by_cause
 from gemmproof.report.record import Report, versions

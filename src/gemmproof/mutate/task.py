@@ -9,9 +9,9 @@ from gemmproof.engine.observe import observe_case
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, attempt, conclude
 from gemmproof.engine.sections import begin_report, emit_partial, make_report
 from gemmproof.identity import describe
-from gemmproof.mutate.generate import Reach, watch_calls, watch_kernels
-from gemmproof.mutate.search import ENOUGH, FEW, Search, optimise, run_no_grids, watch_programs
-from gemmproof.mutate.source import replace_source
+from gemmproof.mutate.case_search import ENOUGH, FEW, Search, optimise, run_no_grids, watch_programs
+from gemmproof.mutate.changed_source import replace_source
+from gemmproof.mutate.mutants import Reach, watch_calls, watch_kernels
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import encode
 from gemmproof.properties.finding import Finding

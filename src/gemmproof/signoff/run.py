@@ -21,8 +21,8 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.report.files import Writer, write_early
 from gemmproof.report.record import EXIT, GRAVEST_FIRST, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_besides, table
-from gemmproof.signoff.pages import lines as signoff_lines
-from gemmproof.signoff.pages import list_lost, list_uncounted, list_unused, list_writers
+from gemmproof.signoff.page import lines as signoff_lines
+from gemmproof.signoff.page import list_lost, list_uncounted, list_unused, list_writers
 from gemmproof.signoff.record import (
     ACCUMULATOR,
     INCOMPLETE,
@@ -34,7 +34,7 @@ from gemmproof.signoff.record import (
 )
 from gemmproof.signoff.verdict import ALONE, add_drift, sign
 from gemmproof.terminal import Course, Interrupted, progress, say
-from gemmproof.worker.functions import LIST_REGISTERED
+from gemmproof.worker.entry_points import LIST_REGISTERED
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import open_pool, preload, watch
 

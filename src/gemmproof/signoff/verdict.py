@@ -38,7 +38,7 @@ from gemmproof.signoff.record import (
     weigh,
 )
 from gemmproof.signoff.rules import compare
-from gemmproof.worker.functions import MEASURE_DRIFT
+from gemmproof.worker.entry_points import MEASURE_DRIFT
 from gemmproof.worker.protocol import Listener, Request, WorkerExit
 from gemmproof.worker.supervisor import Limits, watch
 

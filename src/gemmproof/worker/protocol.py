@@ -22,7 +22,7 @@ REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
 # A signal that targets hardly ever handle: it makes a hanging worker write its stack.
 WHERE_SIGNAL = signal.SIGRTMIN + 7
 
-ENGINE = "gemmproof.engine.check:check"
+ENGINE = "gemmproof.engine.kernel_check:check"
 
 # Signals by which Linux, a person or a batch system ends processes; all others mean a fault.
 _NAMES = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGXCPU")

@@ -14,7 +14,7 @@ from tests.support.pytest_project import EXAMPLES, HEAD, run_pytest, write_proje
 
 from gemmproof.cli import main
 from gemmproof.engine import saved_cases
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.engine.saved_cases import MOST, Store
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract

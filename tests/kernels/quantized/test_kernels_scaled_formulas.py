@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gemmproof import Contract, KernelUnderTest, Operand
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.kernels import matmul_block_scaled, matmul_scaled
 from gemmproof.properties.cases.case import Case
 

@@ -9,8 +9,8 @@ from tests.support.lanes import first_of_each
 
 from gemmproof.compiled.compile import Compiler, lower_launch
 from gemmproof.compiled.guarantees import list_violations
-from gemmproof.engine.check import check
 from gemmproof.engine.guarantee_check import list_cases, plan_launches
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import (
     COMPILER,

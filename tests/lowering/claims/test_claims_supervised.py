@@ -17,14 +17,14 @@ from tests.support.warm_process import run_module
 from gemmproof.cli import main, parse_options
 from gemmproof.commands.groups import contract_of, replay, spell_declared
 from gemmproof.engine.assemble import judge_compiled
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract, list_promised
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import SCHEMA, PropertyResult, Report
 from gemmproof.settings import list_words
 from gemmproof.target import parse
-from gemmproof.worker.functions import CHECK
+from gemmproof.worker.entry_points import CHECK
 from gemmproof.worker.protocol import Request, WorkerExit
 from gemmproof.worker.supervisor import Limits
 

@@ -8,7 +8,7 @@ from tests.lowering.claims import claimed_kernels as kernels
 from gemmproof.compiled import compile
 from gemmproof.compiled.record import FMA, UNKNOWN
 from gemmproof.engine import guarantee_check
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import COMPILER, FITS, SPILLS, TENSOR_CORES, Contract
 from gemmproof.properties.kernel import KernelUnderTest

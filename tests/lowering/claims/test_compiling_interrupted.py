@@ -9,7 +9,7 @@ import pytest
 from gemmproof.engine.assemble import judge
 from gemmproof.properties.contract import Contract
 from gemmproof.target import parse
-from gemmproof.worker.functions import CHECK
+from gemmproof.worker.entry_points import CHECK
 from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits, halt, resume
 

@@ -4,7 +4,7 @@ import os
 import signal
 from functools import partial
 
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.proof import Proof, Proofs
 
 

@@ -7,7 +7,7 @@ from tests.corpora import product_wrappers as wrappers
 from tests.support.lanes import first_of_each
 from tests.support.wide import wide
 
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest

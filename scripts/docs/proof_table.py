@@ -23,7 +23,7 @@ from tests.corpora.mutants.table import MUTANTS, SURVIVORS
 from tests.corpora.no_false_alarm.table import KERNELS
 from tests.support.wide import wide
 
-from gemmproof.engine.check import check
+from gemmproof.engine.kernel_check import check
 from gemmproof.engine.proofs import PROVABLE
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED

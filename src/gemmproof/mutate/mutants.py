@@ -14,8 +14,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from gemmproof.mutate import operators
+from gemmproof.mutate.changed_source import Function, Mutant, SourceFile, make_diff
 from gemmproof.mutate.operators import Rule, Surroundings
-from gemmproof.mutate.source import Function, Mutant, SourceFile, make_diff
 from gemmproof.reference.provenance import owner
 from gemmproof.reference.simulation import Run
 
