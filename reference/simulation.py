@@ -44,7 +44,7 @@ class Fault:
     follows: str = ""
 
 
-# kind -> its meaning. One property covers each kind (properties/table.py).
+# kind -> its meaning. One property covers each kind (properties/property_table.py).
 KINDS = {
     "out_of_bounds": "an unmasked lane addresses no element of its operand",
     "stored_twice": "an element is stored more than once",

@@ -31,7 +31,7 @@ from gemmproof.properties.proof.ledger import (
     list_claims,
     list_fits,
 )
-from gemmproof.properties.proof.stored_results import StoredResults, find_stored_results
+from gemmproof.properties.proof.workspaces import StoredResults, find_stored_results
 from gemmproof.properties.proof.wrapper_paths import TracedPath, Untraced, iter_traced_paths
 from gemmproof.reference.symbolic.interpreter.interpret import Machine
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access

@@ -296,7 +296,7 @@ def _list_items(
 ) -> Iterator[GemmItem]:
     """Yield an item for each property that this kernel must have in a format."""
     from gemmproof.properties.contract import COMPILER
-    from gemmproof.properties.table import list_compiled, list_required
+    from gemmproof.properties.property_table import list_compiled, list_required
 
     narrowed = replace(kernel, contract=replace(kernel.contract, formats=(format_,)))
     for judged in list_required(narrowed):

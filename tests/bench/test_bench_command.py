@@ -19,7 +19,8 @@ from gemmproof.cli import main
 from gemmproof.properties.codec import decode
 from gemmproof.target import TargetError
 from gemmproof.terminal import Interrupted
-from gemmproof.worker.protocol import EVENT_FIELDS, Request, WorkerExit
+from gemmproof.worker.ends import WorkerExit
+from gemmproof.worker.protocol import EVENT_FIELDS, Request
 
 KERNELS = """
 import torch

@@ -19,7 +19,7 @@ from gemmproof.properties.codec import dump, encode, parse
 from gemmproof.reference.dot import dot_model
 from gemmproof.report.record import Report
 from gemmproof.report.text import kernel_name
-from gemmproof.worker.protocol import WorkerExit
+from gemmproof.worker.ends import WorkerExit
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from gemmproof.properties.judges.accumulator_drift import NAME
 from gemmproof.properties.judges.memory_use import PROPERTY_OF
 from gemmproof.properties.judges.metamorphic import RELATIONS
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.table import BY_NAME
+from gemmproof.properties.property_table import BY_NAME
 from gemmproof.reference.simulation import KINDS
 from gemmproof.report.record import Report
 from gemmproof.target import load, parse

@@ -8,7 +8,7 @@ import pytest
 from tests.support.cli_project import project_folder, refuse  # noqa: F401
 
 from gemmproof.cli import main
-from gemmproof.properties.table import BY_NAME
+from gemmproof.properties.property_table import BY_NAME
 from gemmproof.reference.gpus import GPUS
 
 HEAD = """

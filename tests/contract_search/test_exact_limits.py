@@ -30,9 +30,9 @@ from gemmproof.properties import codec
 from gemmproof.properties.address_map import explain_access
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.judges import memory_use
-from gemmproof.properties.proof import size_limits as wraps_module
+from gemmproof.properties.proof import offset_wraps as wraps_module
+from gemmproof.properties.proof.offset_wraps import find_wraps
 from gemmproof.properties.proof.prove import prove
-from gemmproof.properties.proof.size_limits import find_wraps
 from gemmproof.reference.symbolic.terms import symbol
 from gemmproof.reference.work import METER, counted_seconds
 from gemmproof.report.record import Report

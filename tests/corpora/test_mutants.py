@@ -13,7 +13,7 @@ from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.kernel_check import check
 from gemmproof.engine.observe import judge, observe_case
 from gemmproof.properties.judges import memory_use
-from gemmproof.properties.table import PROPERTIES
+from gemmproof.properties.property_table import PROPERTIES
 
 EXAMPLES = 100
 # each operand has its own wrong mask: two lines to fix, and fixing one does not fix the other

@@ -16,7 +16,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import decode, dump, encode, parse
 from gemmproof.report.record import SCHEMA, ModelCheck, Report
 from gemmproof.terminal import _Part
-from gemmproof.worker.protocol import WorkerExit
+from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.supervisor import Limits, find_broken
 
 ROOT = Path(__file__).parents[2]

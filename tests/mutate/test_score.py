@@ -23,7 +23,7 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.proof import Proof
 from gemmproof.report.files import read_record
 from gemmproof.report.record import SCHEMA, ProofResult, PropertyResult, Report
-from gemmproof.worker.protocol import WorkerExit
+from gemmproof.worker.ends import WorkerExit
 
 CASE = Case(M=1, N=1, K=1, dtype="fp16")
 DIFF = "--- x.py\n+++ x.py\n@@ -3 +3 @@\n-    a\n+    b\x1b[2J"

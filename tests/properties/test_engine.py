@@ -9,7 +9,7 @@ from tests.support.fake_simulator import cases_in, check_with, fake_run, right, 
 from tests.support.wide import wide
 
 from gemmproof.engine.kernel_check import MORE, check
-from gemmproof.properties import table
+from gemmproof.properties import property_table as table
 from gemmproof.properties.cases import generate as strategies
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, smallest

@@ -6,7 +6,7 @@ import torch
 from tests.support.fake_simulator import HERE, cases_in, check_with, fake_run, right, stray_load
 
 from gemmproof import Contract, KernelUnderTest, check
-from gemmproof.properties import table
+from gemmproof.properties import property_table as table
 from gemmproof.properties.cases.case import Case
 from gemmproof.reference import simulation
 from gemmproof.reference.arithmetic import round_to

@@ -14,7 +14,7 @@ from gemmproof.properties.cases.data import as_tensor
 from gemmproof.properties.cases.operands import copy_elements
 from gemmproof.properties.judges import determinism, exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.table import BY_NAME, PROPERTIES
+from gemmproof.properties.property_table import BY_NAME, PROPERTIES
 from gemmproof.reference.mirrors import MIRRORS, launch_of, touches_of
 from gemmproof.reference.simulation import Fault, KernelError, Launch, Run, Where
 

@@ -27,8 +27,9 @@ from gemmproof.report.ci import make_document
 from gemmproof.report.located_findings import list_placed
 from gemmproof.report.record import SCHEMA, PropertyResult, Report
 from gemmproof.report.text import add_commands, lines
+from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.entry_points import CHECK
-from gemmproof.worker.protocol import Request, WorkerExit
+from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 
 BOUNDS, WHY = "stays_in_bounds", "reads past K by one, issue 12"

@@ -36,7 +36,7 @@ from gemmproof.properties.judges.determinism import PREDICTED, count_predicted
 from gemmproof.properties.judges.memory_use import ENDS, is_cuda_error
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
-from gemmproof.properties.table import BY_NAME, is_predicted, list_required, list_unseen
+from gemmproof.properties.property_table import BY_NAME, is_predicted, list_required, list_unseen
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import Note, PropertyResult, Report, Verdict, mark_failures

@@ -26,7 +26,8 @@ from gemmproof.report.files import STDOUT, Writer, replace_file, write_json
 from gemmproof.report.record import EXIT
 from gemmproof.target import Calling, Target, TargetError, parse
 from gemmproof.terminal import Interrupted, progress, say
-from gemmproof.worker.protocol import UNKNOWN_ENDS, Request, WorkerExit
+from gemmproof.worker.ends import UNKNOWN_ENDS, WorkerExit
+from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import watch
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from gemmproof.report.located_findings import list_placed
 from gemmproof.report.record import EXIT, Regression, Report
 from gemmproof.report.text import STYLES, Line, Reproduce, clean
 from gemmproof.terminal import say, write_all
-from gemmproof.worker.protocol import UNKNOWN_ENDS, WorkerExit
+from gemmproof.worker.ends import UNKNOWN_ENDS, WorkerExit
 
 
 # -- console -------------------------------------------------------------------------------------

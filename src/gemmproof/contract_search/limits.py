@@ -178,7 +178,7 @@ def find_needed(
 
 def _format_wraps(kernel: KernelUnderTest, target: str | None, judge: JudgeCase) -> str:
     """Format the sizes up to which offsets do not wrap; "" if that is not decided."""
-    from gemmproof.properties.proof.size_limits import find_wraps  # imports the solver
+    from gemmproof.properties.proof.offset_wraps import find_wraps  # imports the solver
 
     wraps = find_wraps(kernel, target, EXACT_SECONDS)
     first = smallest(kernel.contract, kernel.contract.formats[0])

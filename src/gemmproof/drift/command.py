@@ -18,8 +18,9 @@ from gemmproof.report.text import STYLES, clean
 from gemmproof.spelling import format_of, one_of
 from gemmproof.target import TargetError, parse
 from gemmproof.terminal import progress
+from gemmproof.worker.ends import UNKNOWN_ENDS, WorkerExit
 from gemmproof.worker.entry_points import MEASURE_DRIFT
-from gemmproof.worker.protocol import UNKNOWN_ENDS, Request, WorkerExit
+from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import watch
 
 

@@ -21,8 +21,9 @@ from gemmproof.report.record import (
     mark_failures,
 )
 from gemmproof.target import display_path
+from gemmproof.worker.ends import UNKNOWN_ENDS, WorkerExit
 from gemmproof.worker.entry_points import COMPILE_GUARANTEED, SHRINK
-from gemmproof.worker.protocol import UNKNOWN_ENDS, Listener, Request, WorkerExit
+from gemmproof.worker.protocol import Listener, Request
 from gemmproof.worker.supervisor import Limits, watch
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gemmproof.engine.observe import CaseResult
-from gemmproof.properties import table
+from gemmproof.properties import property_table as table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted, vary
 from gemmproof.properties.diagnosis.diagnose import diagnose

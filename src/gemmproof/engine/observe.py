@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from gemmproof.properties import table
+from gemmproof.properties import property_table as table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import as_array, as_tensor, format_of_tensor, overwrite
 from gemmproof.properties.cases.generate import Tile

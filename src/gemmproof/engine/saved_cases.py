@@ -20,7 +20,8 @@ from gemmproof.reference.provenance import format_count
 from gemmproof.report.files import lock_file, write_whole
 from gemmproof.report.record import Note, Report
 from gemmproof.terminal import say
-from gemmproof.worker.protocol import Listener, Request, WorkerExit
+from gemmproof.worker.ends import WorkerExit
+from gemmproof.worker.protocol import Listener, Request
 from gemmproof.worker.supervisor import Limits
 
 FOLDER = ".gemmproof"

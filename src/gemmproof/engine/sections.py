@@ -19,7 +19,7 @@ from gemmproof.properties.contract import Contract, list_promised
 from gemmproof.properties.finding import UNEXPECTED, Finding, find_reasons
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR, parameters_of
-from gemmproof.properties.table import BY_NAME, Property, list_required
+from gemmproof.properties.property_table import BY_NAME, Property, list_required
 from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import (

@@ -26,7 +26,8 @@ from gemmproof.properties.finding import list_by_cause
 from gemmproof.report.record import Report, versions
 from gemmproof.target import TargetError, display_path
 from gemmproof.terminal import Interrupted
-from gemmproof.worker.protocol import Request, WorkerExit
+from gemmproof.worker.ends import WorkerExit
+from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits, open_pool, watch
 
 Tell = Callable[[int, int, MutantResult], None]

@@ -25,7 +25,8 @@ from gemmproof.report.text import STYLES, clean
 from gemmproof.spelling import write_command
 from gemmproof.target import Calling, Target, TargetError, parse
 from gemmproof.terminal import progress, say
-from gemmproof.worker.protocol import Listener, Request, WorkerExit
+from gemmproof.worker.ends import WorkerExit
+from gemmproof.worker.protocol import Listener, Request
 from gemmproof.worker.supervisor import watch
 
 if TYPE_CHECKING:

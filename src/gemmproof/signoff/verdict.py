@@ -38,8 +38,9 @@ from gemmproof.signoff.record import (
     weigh,
 )
 from gemmproof.signoff.rules import compare
+from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.entry_points import MEASURE_DRIFT
-from gemmproof.worker.protocol import Listener, Request, WorkerExit
+from gemmproof.worker.protocol import Listener, Request
 from gemmproof.worker.supervisor import Limits, watch
 
 # -- baseline ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The protocol of a worker: its request, its events, and its ends; defined here only."""
+"""The protocol of a worker: its request and its events; defined here only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gemmproof.fake_device import REMEDY
 from gemmproof.properties.codec import encode
 from gemmproof.properties.proof import SECONDS
 from gemmproof.settings import EXAMPLES
@@ -23,12 +22,6 @@ REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
 WHERE_SIGNAL = signal.SIGRTMIN + 7
 
 ENGINE = "gemmproof.engine.kernel_check:check"
-
-# Signals by which Linux, a person or a batch system ends processes; all others mean a fault.
-_NAMES = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGXCPU")
-OUTSIDE = frozenset(getattr(signal, name) for name in _NAMES)
-# The ends of a worker that decide nothing about the kernel.
-UNKNOWN_ENDS = frozenset({"time", "slow", "full", "killed", "halted"})
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -175,79 +168,3 @@ def _open_to_append(path: Path) -> int:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-
-
-@dataclass(slots=True)
-class WorkerExit:
-    """The exit of a worker: how it ended, its last event of each name, and its output.
-
-    `end` is an entry of the table in gemmproof/worker/__init__.py. `how` is its text; `where` is
-    the line of the target that ran, and `file` its path, if known. `undecided` gives, for the
-    properties of a proof that killed an earlier worker and was then skipped, the reason.
-    """
-
-    end: str = "done"
-    how: str = ""
-    where: str | None = None
-    file: str | None = None
-    events: dict[str, dict[str, Any]] = field(default_factory=dict)
-    cases: int = 0
-    output: str = ""
-    output_bytes: int = 0
-    seconds: float = 0.0
-    undecided: dict[str, str] = field(default_factory=dict)
-
-    def take(self, event: dict[str, Any]) -> None:
-        """Record one event."""
-        self.events[event["event"]] = event
-        self.cases += event["event"] == "case"
-
-    @property
-    def is_proving(self) -> bool:
-        """True if a proof was in progress at the last event."""
-        return self.events.get("proof", {"done": True})["done"] is False
-
-    def list_undecided(self) -> dict[str, str]:
-        """Return the properties of the proof that killed the worker, each with the reason."""
-        if not self.is_proving or self.end == "halted" or self.events.keys() & ANSWERS:
-            return {}
-        reason = f"the proof ended early: {self.how}"
-        return dict.fromkeys(self.events["proof"]["properties"], reason)
-
-    def classify(self, status: int) -> None:
-        """Set the end of a worker that exited without being stopped, with or without its answer."""
-        if self.events.keys() & ANSWERS:
-            return
-        if "full" in self.events:
-            self.end, self.how = "full", self.events["full"]["how"]
-        elif "left" in self.events:
-            self.end, self.how = "left", self.events["left"]["how"]
-            self.where = self.events["left"]["where"]
-            self.file = self.where and self.where.rpartition(":")[0]
-        elif status < 0:
-            names = {s.value: s.name for s in signal.Signals}
-            name = names.get(-status, f"signal {-status}")
-            self.end, self.how = "crash", f"a process that died of {name}"
-            if -status in OUTSIDE:
-                oom = " (Linux does so where memory runs out)" * (name == "SIGKILL")
-                self.end, self.how = "killed", f"killed from outside by {name}{oom}"
-            elif "std::bad_alloc" in self.output:
-                self.end, self.how = "full", f"this machine refused memory: {self.how}"
-        else:
-            self.end, self.how = "crash", f"a process that ended itself with status {status}"
-
-    def explain_failure(self, name: str) -> str | None:
-        """Return, in one line, why a worker that was asked about `name` gave no answer.
-
-        None if it answered, or died at a case: then the kernel is at fault.
-        """
-        if "error" in self.events:
-            return str(self.events["error"]["message"])
-        case = f" (case {self.events['case']['case']})" if "case" in self.events else ""
-        if "internal" in self.events:
-            message = self.events["internal"]["message"]
-            return f"gemmproof itself failed, please report it: {message}{case}"
-        if self.events.keys() & ANSWERS or case:
-            return None
-        remedy = f"; {REMEDY}" if self.end in ("hang", "memory") else ""
-        return f"{self.where or name}: loading it: {self.how}{remedy}"

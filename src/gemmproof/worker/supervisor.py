@@ -21,9 +21,10 @@ from typing import Any
 
 from gemmproof.reference.provenance import format_count, is_ours, owner
 from gemmproof.worker import fork_server, processes
+from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.fork_server import ForkedWorker, ForkServer, Lost
 from gemmproof.worker.processes import Clock
-from gemmproof.worker.protocol import EVENTS, STACK, WHERE_SIGNAL, Listener, Request, WorkerExit
+from gemmproof.worker.protocol import EVENTS, STACK, WHERE_SIGNAL, Listener, Request
 
 # -- limits --------------------------------------------------------------------------------------
 SLOWNESS = 3  # seconds on a slow machine for one counted second

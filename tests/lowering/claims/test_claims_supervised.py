@@ -24,8 +24,9 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import SCHEMA, PropertyResult, Report
 from gemmproof.settings import list_words
 from gemmproof.target import parse
+from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.entry_points import CHECK
-from gemmproof.worker.protocol import Request, WorkerExit
+from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 
 KERNELS = "claimed_kernels.py"

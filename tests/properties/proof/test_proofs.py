@@ -7,7 +7,7 @@ from tests.support.fake_simulator import cases_in, check_with, fake_run, stray_l
 from tests.support.wide import wide
 
 from gemmproof.engine.proofs import PROVABLE
-from gemmproof.properties import table
+from gemmproof.properties import property_table as table
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.codec import decode, dump, encode, parse

@@ -7,7 +7,8 @@ import pytest
 from tests.reference.symbolic import engine_checks as checks
 
 from gemmproof.properties.judges import exact_values, memory_use
-from gemmproof.properties.proof import domain, ledger, prove, stored_results
+from gemmproof.properties.proof import domain, ledger, prove
+from gemmproof.properties.proof import workspaces as stored_results
 from gemmproof.reference.symbolic import lemmas, solver, terms
 from gemmproof.reference.symbolic.interpreter import (
     control,

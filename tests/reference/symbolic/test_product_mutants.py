@@ -6,7 +6,8 @@ import pytest
 from tests.reference.symbolic import engine_checks as checks
 
 from gemmproof.properties.judges import exact_values, memory_use
-from gemmproof.properties.proof import ledger, prove, stored_results
+from gemmproof.properties.proof import ledger, prove
+from gemmproof.properties.proof import workspaces as stored_results
 from gemmproof.reference.symbolic import lemmas, terms
 from gemmproof.reference.symbolic import solver as solving
 from gemmproof.reference.symbolic.interpreter import control, interpret, memory_rules

@@ -1,4 +1,4 @@
-"""The results that chains of launches leave in memory."""
+"""Memory between launches: results and workspaces, stored once and defined before use."""
 
 from __future__ import annotations
 
