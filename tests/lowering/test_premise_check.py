@@ -1,6 +1,7 @@
 """`check --check-model`: compilations, reports, and the cost of a compiler that fails."""
 
 import json
+import multiprocessing
 import os
 import signal
 import time
@@ -157,6 +158,14 @@ def test_launches_that_compile_to_the_same_are_compiled_once(tmp_path):
     log = (tmp_path / "log").read_text().splitlines()
     assert log == ["tile_kernel 4", "tile_kernel 8", "tile_kernel 4"]
     assert (checker.conclude().launches, checker.conclude().not_known) == (3, 3)
+
+
+def test_a_daemonic_process_compiles_too(tmp_path, monkeypatch):
+    """Those of a multiprocessing.Pool are; they may not start another Process."""
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    checker = premises(tmp_path)
+    checker.check("sm_80", launch(kernels.right))
+    assert checker.conclude().failed == ()
 
 
 def die(launch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -403,7 +402,6 @@ def _find_last_error(workdir: Path, gpu: str) -> str:
 
 
 # -- processes -----------------------------------------------------------------------------------
-FORK = multiprocessing.get_context("fork")
 TICK = 0.01  # seconds between two polls of a child
 BEAT = 0.5  # and between two heartbeats
 
@@ -451,29 +449,34 @@ class Compiler:
 
     def _run_child(self, launches: Sequence[PlannedLaunch], results: list[Result]) -> str:
         """Add the results of a child; return how it ended."""
-        receiver, sender = FORK.Pipe(duplex=False)
-        child = FORK.Process(target=self._compile_all, args=(launches, sender))
-        child.start()
+        receiver, sender = Pipe(duplex=False)
+        child = os.fork()  # a Process of multiprocessing may not be started by a daemonic one
+        if child == 0:
+            try:
+                self._compile_all(launches, sender)
+            finally:
+                os._exit(0)
         sender.close()
-        pid = child.pid or 0
         with suppress(OSError):  # whichever process is first
-            os.setpgid(pid, pid)
-        clock, last_beat, spent = Clock(lambda: group_of(pid)), time.monotonic(), 0.0
-        end = len(results) + len(launches)
+            os.setpgid(child, child)
+        clock, last_beat, spent = Clock(lambda: group_of(child)), time.monotonic(), 0.0
+        end, status = len(results) + len(launches), None
         try:
             self.begin(len(results))
             while True:
-                is_alive = child.is_alive()  # asked first: what it sent before its end is received
-                with suppress(EOFError):
-                    if receiver.poll(TICK):
-                        self._add(results, receiver.recv())
-                        spent, is_alive = 0.0, True
-                        if len(results) < end:
-                            self.begin(len(results))
-                if not is_alive:
-                    return _describe_end(child.exitcode)
+                if status is None:  # asked first: what it sent before its end is received
+                    pid, code = os.waitpid(child, os.WNOHANG)
+                    status = code if pid else None
+                result = _receive(receiver)
+                if result is not None:
+                    self._add(results, result)
+                    spent = 0.0
+                    if len(results) < end:
+                        self.begin(len(results))
+                elif status is not None:
+                    return _describe_end(status)
                 spent += clock.advance()
-                used = memory_of_group(pid)
+                used = memory_of_group(child)
                 if spent > self.seconds:
                     return f"no end after {self.seconds:g} s, with a larger --time-limit more"
                 if used > self.memory:
@@ -484,8 +487,10 @@ class Compiler:
                     self.beat()
         finally:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # with its children, such as an assembler
-            child.join()
+                os.killpg(child, signal.SIGKILL)  # with its children, such as an assembler
+            if status is None:
+                os.waitpid(child, 0)
+            receiver.close()
 
     def _compile_all(self, launches: Sequence[PlannedLaunch], sender: Connection) -> None:
         """Compile launches in the child."""
@@ -505,11 +510,21 @@ class Compiler:
             sender.send(result)
 
 
-def _describe_end(code: int | None) -> str:
-    if code is None or code >= 0:
+def _receive(receiver: Connection) -> Result | None:
+    """Return what a child sent, waiting a moment for it; None if it sent nothing, or ended."""
+    try:
+        result: Result | None = receiver.recv() if receiver.poll(TICK) else None
+    except (EOFError, OSError):  # the end, also in the middle of a result
+        time.sleep(TICK)
+        return None
+    return result
+
+
+def _describe_end(status: int) -> str:
+    if not os.WIFSIGNALED(status):
         return "a process that ended"
-    names = {s.value: s.name for s in signal.Signals}
-    return f"a process that died of {names.get(-code, f'signal {-code}')}"
+    names, number = {s.value: s.name for s in signal.Signals}, os.WTERMSIG(status)
+    return f"a process that died of {names.get(number, f'signal {number}')}"
 
 
 def compile_for(
