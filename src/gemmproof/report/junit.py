@@ -24,7 +24,7 @@ def write_junit(
         xml.add_testsuite(_suite(report, reproduce[report.target]))
     if lost:
         xml.add_testsuite(_suite_of_lost(lost))
-    path.write_bytes(xml.tostring())
+    path.write_bytes(xml.tostring())  # type: ignore[no-untyped-call]  # it has no types
 
 
 def _suite(report: Report, reproduce: Reproduce) -> TestSuite:
