@@ -184,7 +184,7 @@ CORE = {
     "compiled": {"report", "worker"},
     "engine": {"backends", "compiled", "contract_search", "report", "worker"},
     "contract_search": {"commands", "engine", "report", "worker"},
-    "backends": {"compiled", "engine", "report"},
+    "backends": {"compiled", "engine", "report", "worker"},
 }
 
 

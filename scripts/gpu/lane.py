@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from scripts.gpu.evidence import (
     CONFTEST,
@@ -19,7 +18,7 @@ from scripts.gpu.evidence import (
 from gemmproof.engine.assemble import judge
 from gemmproof.properties.judges.determinism import PREDICTED
 from gemmproof.worker.entry_points import CHECK
-from gemmproof.worker.protocol import Request
+from gemmproof.worker.protocol import Event, Request
 from gemmproof.worker.supervisor import Limits
 
 LIMITS = Limits(case=120, total=1800)  # compilation takes most of the time
@@ -56,7 +55,7 @@ def judge_one(name: str, format: str, conftest: str, examples: int, seed: int) -
     """Return the outcome of one kernel in one format."""
     counts = {"cases": 0, "launched": 0, "launches": 0, "outputs": 0, "equal": 0}
 
-    def listen(event: dict[str, Any]) -> None:
+    def listen(event: Event) -> None:
         if event["event"] == "case":
             counts["launched" if event["phase"] == "launch" else "cases"] += 1
         elif event["event"] == "compared":

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 from gemmproof.report.text import clean
+from gemmproof.worker.protocol import Event, Listener
 
 
 # -- streams -------------------------------------------------------------------------------------
@@ -93,7 +94,6 @@ def heed_signals() -> Iterator[None]:
 
 
 # -- progress ------------------------------------------------------------------------------------
-Listener = Callable[[dict[str, Any]], None]
 
 EVERY = 10.0  # seconds between two lines, and before the first
 TICK = 0.2  # seconds between two updates of a terminal
@@ -121,7 +121,7 @@ class _Part:
     drawing: bool = False
     beyond: bool = False
 
-    def take(self, event: dict[str, Any], now: float) -> None:
+    def take(self, event: Event, now: float) -> None:
         """Record an event of the worker."""
         name = event["event"]
         if name == "ready":  # also of a worker that was restarted
@@ -142,7 +142,7 @@ class _Part:
         elif name == "partial" and self.drawing:
             self.done, self.moved = self.done + 1, now
 
-    def _take_case(self, event: dict[str, Any], now: float) -> None:
+    def _take_case(self, event: Event, now: float) -> None:
         phase = event.get("phase", "draw" if self.total else "")
         self.drawing = phase == "draw"
         self.beyond = self.beyond and not self.drawing
@@ -209,7 +209,7 @@ class Course:
     def __post_init__(self) -> None:
         self.began = self.clock()
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         """Record an event of the only worker."""
         self._take("", event)
 
@@ -221,7 +221,7 @@ class Course:
             self.running.pop(name, None)
             self.ended += 1
 
-    def _take(self, name: str, event: dict[str, Any]) -> None:
+    def _take(self, name: str, event: Event) -> None:
         with self.lock:
             self.running.setdefault(name, _Part()).take(event, self.clock())
 

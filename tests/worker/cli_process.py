@@ -12,7 +12,8 @@ from gemmproof.worker.processes import _numbers, environment
 SUPPORT = Path(__file__).parents[1] / "support"
 SOURCE = SUPPORT.parents[1] / "src"
 COMMAND = (
-    "import sys; from gemmproof.worker import protocol; protocol.ENGINE = 'fake_engine:check';"
+    "import sys; from gemmproof.worker import entry_points;"
+    "entry_points.ENGINE = 'fake_engine:check';"
     "from gemmproof import terminal; terminal.EVERY = 3600.0;"
     "from gemmproof.cli import main; sys.exit(main())"
 )

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from gemmproof.backends.autotune import Choice
-from gemmproof.backends.cuda_device import CUDA, FILLS, Emit, Launches
+from gemmproof.backends.cuda_device import CUDA, FILLS, Launches
 from gemmproof.backends.predict import Prediction, find_target, predict
 from gemmproof.backends.simulate import Simulator
 from gemmproof.compiled.assumptions import AssumptionCheck
@@ -40,6 +40,7 @@ from gemmproof.properties.property_table import BY_NAME, is_predicted, list_requ
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import Note, PropertyResult, Report, Verdict, mark_failures
+from gemmproof.worker.protocol import Listener
 
 # -- selection of a backend ----------------------------------------------------------------------
 MOST_CASES = 24  # cases launched of each format; compiling them takes most of the time
@@ -82,7 +83,7 @@ class _Lane:
 
     kernel: KernelUnderTest
     device: Any
-    emit: Emit
+    emit: Listener
     target: str | None
     premises: AssumptionCheck
     begun: Report
@@ -104,7 +105,7 @@ def launch_cases(
     report: Report,
     cases: Iterable[Case],
     device: Any,
-    emit: Emit,
+    emit: Listener,
     premises: AssumptionCheck | None = None,
 ) -> Report:
     """Return the simulated cases' report with that of their launches; `device` None: there is none.
@@ -319,7 +320,7 @@ def check_alone(
     case: Case | None,
     launch: bool,
     device: Any,
-    tell: Emit,
+    tell: Listener,
     premises: AssumptionCheck,
 ) -> Report:
     """Judge a `device_only` kernel by its launches on `device`; incomplete without `launch`.

@@ -23,6 +23,7 @@ from gemmproof.properties.judges.exact_values import list_shapes
 from gemmproof.properties.observation import Observation, list_given
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.simulation import Run
+from gemmproof.worker.protocol import Listener
 
 # -- operands on the device ----------------------------------------------------------------------
 CHUNK = 2**28  # bytes compared at once
@@ -80,8 +81,6 @@ def find_changes(allocated: Placed) -> list[Touched]:
 FILLS = (0xFF, 0x00, 0x7B)
 CUDA = "cuda"
 
-Emit = Callable[[dict[str, Any]], None]
-
 
 class Launches:
     """Calls a wrapper on `device`, its tuned launches in `choices`; None leaves that to the tuner.
@@ -93,7 +92,9 @@ class Launches:
     name = CUDA
     fills: tuple[str, ...] = tuple(f"0x{byte:02x}" for byte in FILLS)
 
-    def __init__(self, device: Any, target: str | None, choices: list[Choice] | None, emit: Emit):
+    def __init__(
+        self, device: Any, target: str | None, choices: list[Choice] | None, emit: Listener
+    ):
         self.device, self.target, self.choices, self.emit = device, target, choices, emit
         self.ran: list[Choice] = []
         self._allocated: dict[str, Placed] = {}

@@ -27,7 +27,7 @@ from gemmproof.report.record import EXIT
 from gemmproof.target import Calling, Target, TargetError, parse
 from gemmproof.terminal import Interrupted, progress, say
 from gemmproof.worker.ends import UNKNOWN_ENDS, WorkerExit
-from gemmproof.worker.protocol import Request
+from gemmproof.worker.protocol import Event, Request
 from gemmproof.worker.supervisor import watch
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def measure(options: BenchOptions, command: CommandOptions) -> BenchReport | int
     rows: list[TimedRow] = []
     with progress(request.name) as listener:
 
-        def listen(event: dict[str, Any]) -> None:
+        def listen(event: Event) -> None:
             listener(event)
             if event["event"] == "ready":  # also of a worker that was restarted
                 rows.clear()

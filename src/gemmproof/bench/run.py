@@ -38,6 +38,7 @@ from gemmproof.bench.verify import (
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.target import TargetError
+from gemmproof.worker.protocol import Listener
 
 # -- ceilings ------------------------------------------------------------------------------------
 COPIED = 2**30  # bytes, many times any cache
@@ -171,7 +172,6 @@ def make_row(
 
 
 # -- run -----------------------------------------------------------------------------------------
-Emit = Callable[[dict[str, Any]], None]
 ROUNDS, SETTLE = 20, 2.0
 PLAIN = KernelUnderTest("kernel", torch.matmul)  # f(a, b) -> a @ b
 
@@ -199,7 +199,7 @@ class Plan:
     columns: bool = False
 
 
-def run_plan(device: Any, plan: Plan, emit: Emit) -> tuple[list[Ceiling], list[TimedRow]]:
+def run_plan(device: Any, plan: Plan, emit: Listener) -> tuple[list[Ceiling], list[TimedRow]]:
     """Run a plan. Raises TargetError, in one line, for what cannot be called or compared.
 
     `emit` gets an event before each case, for each ceiling and row, and as a heartbeat. Wrong

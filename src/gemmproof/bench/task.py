@@ -16,7 +16,7 @@ from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import versions
 from gemmproof.target import Calling, Target, TargetError, load
-from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.protocol import Event, Listener, Request
 
 NO_GPU = "device: got no CUDA GPU that torch can use, expected one"
 
@@ -61,7 +61,7 @@ def serve_on(device: Any, request: Request, emit: Listener) -> None:
         columns=requested["columns"],
     )
 
-    def forward(event: dict[str, Any]) -> None:
+    def forward(event: Event) -> None:
         row = event.get("row")
         emit({**event, "row": encode(row)} if isinstance(row, TimedRow) else event)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, lcm, prod
 from pathlib import Path
-from typing import Any
 
 from gemmproof.compiled.compile import (
     CapturedLaunch,
@@ -36,6 +35,7 @@ from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.simulation import Launch, PredictedDot
 from gemmproof.report.record import ModelCheck
+from gemmproof.worker.protocol import Listener
 
 # -- order ---------------------------------------------------------------------------------------
 _WIDTH = re.compile(r"^dot_op<\{.*kWidth = (\d+)\}>$", re.DOTALL)
@@ -499,7 +499,6 @@ def _describe(line: DotLine, instructions: Sequence[DotInstruction]) -> str:
 
 # -- check ---------------------------------------------------------------------------------------
 Key = tuple[str, str, str]
-Tell = Callable[[dict[str, Any]], None]
 
 
 def lower_to_ptx(planned: PlannedLaunch, workdir: Path) -> LoweredLaunch:
@@ -517,7 +516,7 @@ class AssumptionCheck:
     one; no binary is needed.
     """
 
-    tell: Tell
+    tell: Listener
     seconds: float = 30.0
     memory: int = 4 << 30
     every: bool = False

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from gemmproof.compiled.record import Failure, LoweredLaunch, Result
 from gemmproof.properties.codec import decode
-from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.protocol import Event, Listener, Request
 from gemmproof.worker.supervisor import Limits, open_pool, watch
 
 
@@ -51,7 +51,7 @@ def compile_in_worker(request: Request, limits: Limits, listener: Listener) -> W
     """Have a worker call the function of the request, which emits what it compiles."""
     results: dict[int, Result] = {}
 
-    def on_event(event: dict[str, Any]) -> None:
+    def on_event(event: Event) -> None:
         if event["event"] == "lowered":  # a later result of a launch replaces the first
             results[event["index"]] = read_result(event["result"])
         listener(event)

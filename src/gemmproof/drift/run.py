@@ -25,6 +25,7 @@ from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FLOAT_OPERANDS
 from gemmproof.reference.gpus import DEFAULT
 from gemmproof.report.record import SCHEMA, PropertyResult, Report, versions
+from gemmproof.worker.protocol import Listener
 
 if TYPE_CHECKING:
     from gemmproof.properties.kernel import KernelUnderTest
@@ -33,7 +34,6 @@ SECONDS = 300.0  # counted; a single product on the tile simulator
 SIZES = (512, 4096)  # K at which a registered kernel is measured
 
 Product = Callable[[Array, Array], Array]
-Listener = Callable[[dict[str, Any]], None]
 
 
 def drift(

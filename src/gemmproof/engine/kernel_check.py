@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gemmproof.backends.cuda import check_alone, launch_cases
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
@@ -59,6 +59,7 @@ from gemmproof.properties.proof import SECONDS as PROOF_SECONDS
 from gemmproof.reference.work import counted_seconds
 from gemmproof.report.record import Limit, Report
 from gemmproof.settings import EXAMPLES
+from gemmproof.worker.protocol import Listener
 
 if TYPE_CHECKING:
     from gemmproof.backends.cuda_device import Gpu
@@ -69,7 +70,7 @@ def try_first(
     kernel: KernelUnderTest,
     cases: Iterable[Case],
     judge: Callable[[Case, str], CaseResult],
-    tell: Callable[[dict[str, Any]], None],
+    tell: Listener,
 ) -> list[CaseResult]:
     """Judge the cases that the contract still admits, and report those to drop.
 
@@ -107,7 +108,6 @@ def _judge_saved(
 
 
 # -- check ---------------------------------------------------------------------------------------
-Listener = Callable[[dict[str, Any]], None]
 MORE = 12  # cases drawn after the first finding, to find other faults
 RUNS_TO_SHRINK = 60  # per fault
 PATIENCE = 30.0  # counted seconds after a finding, to find more and to shrink each

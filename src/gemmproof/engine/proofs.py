@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gemmproof.engine.observe import CaseResult
 from gemmproof.properties import property_table as table
@@ -24,6 +23,7 @@ from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, Proof, Proofs
 from gemmproof.reference.provenance import format_error
 from gemmproof.report.record import Note, ProofResult, Report
+from gemmproof.worker.protocol import Listener
 
 Prover = Callable[[KernelUnderTest, str | None, float], Proofs]
 
@@ -70,7 +70,7 @@ def attempt(
     kernel: KernelUnderTest,
     target: str | None,
     seconds: float,
-    tell: Callable[[dict[str, Any]], None],
+    tell: Listener,
     prove: Prover | None = None,
 ) -> ProofAttempt:
     """Return the prover's result; if it raises, nothing is decided.

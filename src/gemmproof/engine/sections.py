@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from gemmproof.compiled.assumptions import AssumptionCheck, Tell
+from gemmproof.compiled.assumptions import AssumptionCheck
 from gemmproof.engine.observe import CaseResult
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import probe, smallest
@@ -37,6 +37,7 @@ from gemmproof.report.record import (
 )
 from gemmproof.settings import EXAMPLES
 from gemmproof.spelling import require_one
+from gemmproof.worker.protocol import Listener
 
 Reasons = Mapping[str, str]  # why a property is expected to fail, by its name
 
@@ -120,7 +121,7 @@ def open_premises(
     launch: bool,
     seconds: float,
     memory: int | None,
-    tell: Tell,
+    tell: Listener,
     workdir: str | None = None,
 ) -> AssumptionCheck:
     """Return the compiler of a check's launches. Raises ValueError if none is predicted."""
@@ -203,7 +204,7 @@ def begin_report(kernel: KernelUnderTest, launched: bool) -> Report:
     return Report(SCHEMA, kernel.name, properties, (), 0.0, versions(), names=names)
 
 
-def emit_partial(tell: Tell, report: Report, judged: bool = False) -> None:
+def emit_partial(tell: Listener, report: Report, judged: bool = False) -> None:
     """Emit the report so far; `judged`: on the whole contract, only what lies beyond is left."""
     tell({"event": "partial", "report": encode(report), "judged": judged})
 

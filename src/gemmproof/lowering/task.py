@@ -37,7 +37,7 @@ from gemmproof.reference.provenance import format_count, format_error
 from gemmproof.reference.simulation import SimulatorError
 from gemmproof.target import TargetError, line_of, require_case
 from gemmproof.worker.load_kernel import find_kernel
-from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.protocol import Event, Listener, Request
 
 # -- launches ------------------------------------------------------------------------------------
 # of each axis, unless the command or the contract gives another
@@ -220,7 +220,7 @@ def plan_dot(name: str, dot: Dot, gpu: str) -> PlannedLaunch:
 def _silence(emit: Listener) -> Listener:
     """Return a listener that passes heartbeats on, and no result."""
 
-    def listen(event: dict[str, Any]) -> None:
+    def listen(event: Event) -> None:
         if event["event"] == "advanced":
             emit(event)
 

@@ -29,6 +29,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
 from gemmproof.reference.simulator import launch as simulated
 from gemmproof.reference.triton_hooks import swap
+from gemmproof.worker.protocol import Listener
 
 
 # -- programs ------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ class Search:
 
     kernel: KernelUnderTest
     backend: Simulator
-    tell: Callable[[dict[str, Any]], None]
+    tell: Listener
     examples: int
     seed: int
     judged: dict[Case, CaseResult] = field(default_factory=dict)

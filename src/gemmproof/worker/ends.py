@@ -31,10 +31,9 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass, field
-from typing import Any
 
 from gemmproof.fake_device import REMEDY
-from gemmproof.worker.protocol import ANSWERS
+from gemmproof.worker.protocol import ANSWERS, Event
 
 # Signals by which Linux, a person or a batch system ends processes; all others mean a fault.
 _NAMES = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGXCPU")
@@ -56,14 +55,14 @@ class WorkerExit:
     how: str = ""
     where: str | None = None
     file: str | None = None
-    events: dict[str, dict[str, Any]] = field(default_factory=dict)
+    events: dict[str, Event] = field(default_factory=dict)
     cases: int = 0
     output: str = ""
     output_bytes: int = 0
     seconds: float = 0.0
     undecided: dict[str, str] = field(default_factory=dict)
 
-    def take(self, event: dict[str, Any]) -> None:
+    def take(self, event: Event) -> None:
         """Record one event."""
         self.events[event["event"]] = event
         self.cases += event["event"] == "case"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+ENGINE = "gemmproof.engine.kernel_check:check"  # what checks a kernel in a worker
 CHECK = "gemmproof.engine.task:check"
 SHRINK = "gemmproof.engine.task:shrink"
 COMPILE_GUARANTEED = "gemmproof.engine.task:compile_guaranteed"

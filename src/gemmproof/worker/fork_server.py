@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO
 
-from gemmproof.worker import protocol
+from gemmproof.worker import entry_points
 from gemmproof.worker.processes import MARK, die_with_parent, environment, memory_of_group
 
 # -- fork server ---------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class ForkServer:
         self._environment = dict(os.environ)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # what the first worker would import: the simulator imports torch and Triton
-        modules = ("gemmproof.worker.serve", protocol.ENGINE.partition(":")[0])
+        modules = ("gemmproof.worker.serve", entry_points.ENGINE.partition(":")[0])
         start = (
             f"import sys; sys.path.insert(0, {root!r}); import gemmproof; del sys.path[0];"
             "from gemmproof.worker.fork_server import main;"

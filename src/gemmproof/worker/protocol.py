@@ -21,9 +21,9 @@ REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
 # A signal that targets hardly ever handle: it makes a hanging worker write its stack.
 WHERE_SIGNAL = signal.SIGRTMIN + 7
 
-ENGINE = "gemmproof.engine.kernel_check:check"
 
-Listener = Callable[[dict[str, Any]], None]
+Event = dict[str, Any]  # {"event": name, **EVENT_FIELDS[name]}, plain data
+Listener = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Request:
     path: tuple[str, ...] = ()
     workdir: str = ""
     fresh: bool = False
-    engine: str = field(default_factory=lambda: ENGINE)
+    engine: str = ""
 
     def write(self, folder: Path) -> None:
         """Write the request to its folder, and create the files that the worker writes."""
@@ -140,7 +140,7 @@ def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:
     worker = os.getpid()
     path = (folder / EVENTS).resolve()
 
-    def emit(event: dict[str, Any]) -> None:
+    def emit(event: Event) -> None:
         if os.getpid() != worker:
             os._exit(0)  # a forked child came back from the target into the engine
         unknown = event.keys() - {"event"} - EVENT_FIELDS[event["event"]]

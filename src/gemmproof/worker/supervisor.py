@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmproof.reference.provenance import format_count, is_ours, owner
-from gemmproof.worker import fork_server, processes
+from gemmproof.worker import entry_points, fork_server, processes
 from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.fork_server import ForkedWorker, ForkServer, Lost
 from gemmproof.worker.processes import Clock
@@ -165,7 +165,9 @@ def watch(
 
     One that died of a proof is run again without it, one that was killed from outside is run again.
     """
-    request = replace(request, seconds=limits.case, memory=request.memory or limits.memory)
+    engine = request.engine or entry_points.ENGINE
+    memory = request.memory or limits.memory
+    request = replace(request, seconds=limits.case, memory=memory, engine=engine)
     started = time.monotonic()
     server = None if request.fresh else fork_server.find_server()
     worker = _watch(request, limits, listener, server)
