@@ -14,6 +14,7 @@ from gemmproof.properties.diagnosis.hypotheses import (
     evaluate_as,
     list_hypotheses,
     list_pairs,
+    list_roundings,
 )
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import exact_values
@@ -59,7 +60,11 @@ def diagnose(finding: Finding, own: Observation, shown: Sequence[Observation]) -
 def _explain(finding: Finding, shown: Sequence[Observation]) -> Finding | None:
     """Return the finding with the hypothesis that explains every observation, or None."""
     marks = [np.ones(observation.result.shape, np.bool_) for observation in shown]
-    if (hypothesis := _find(shown, marks)) is not None:
+    # a kernel that is right on integers reads the right elements, and all of them
+    rounds = finding.property == exact_values.BOUND
+    rounds &= all(observation.case.fill != "index" for observation in shown)
+    ways = list_roundings if rounds else list_hypotheses
+    if (hypothesis := _find(shown, marks, ways)) is not None:
         return _label(finding, hypothesis, shown[0])
     pairs = list(_iter_fitting(shown, marks, list_pairs))
     # ambiguous if several pairs explain it
@@ -68,7 +73,7 @@ def _explain(finding: Finding, shown: Sequence[Observation]) -> Finding | None:
     both = ((x, exact_values.mark_wrong(x, finding.property)) for x in shown)
     partly = [(x, wrong) for x, wrong in both if FEWEST <= wrong.sum() < wrong.size]
     if partly and (finding.property, finding.case.fill) == (exact_values.EXACT, "index"):
-        hypothesis = _find(*zip(*partly, strict=True))
+        hypothesis = _find(*zip(*partly, strict=True), list_hypotheses)
         # of a formula, the wrong elements already show the part of c
         ambiguous = PARTS if shown[0].kernel.spec else ()
         if hypothesis is not None and hypothesis.fault not in ambiguous:
@@ -83,25 +88,23 @@ def _explain(finding: Finding, shown: Sequence[Observation]) -> Finding | None:
     return None
 
 
-def _find(observations: Sequence[Observation], marks: Sequence[Array]) -> Hypothesis | None:
+def _find(
+    observations: Sequence[Observation], marks: Sequence[Array], ways: Ways
+) -> Hypothesis | None:
     """Return the first hypothesis that explains the marked elements of every observation.
 
     If its text has a way, it names all that explain them.
     """
-    first = next(_iter_fitting(observations, marks, list_hypotheses), None)
+    first = next(_iter_fitting(observations, marks, ways), None)
     if first is None or not first.way:
         return first
 
     def list_same(observation: Observation) -> Iterator[Hypothesis]:
         same = (first.fault, first.operand, first.text)
-        return (
-            x
-            for x in list_hypotheses(observation)
-            if x.way and (x.fault, x.operand, x.text) == same
-        )
+        return (x for x in ways(observation) if x.way and (x.fault, x.operand, x.text) == same)
 
-    ways = dict.fromkeys(x.way for x in _iter_fitting(observations, marks, list_same))
-    return replace(first, text=first.text.format(" or ".join(ways)))
+    fitting = dict.fromkeys(x.way for x in _iter_fitting(observations, marks, list_same))
+    return replace(first, text=first.text.format(" or ".join(fitting)))
 
 
 def _label(finding: Finding, hypothesis: Hypothesis, seen: Observation, where: str = "") -> Finding:

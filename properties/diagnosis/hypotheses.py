@@ -240,7 +240,7 @@ def list_hypotheses(observation: Observation) -> Iterator[Hypothesis]:
     yield from _list_exchanged(observation, tensors)
     yield from _list_lanes_beyond_k(observation)
     yield from _list_results(observation)
-    yield from _list_roundings(observation)
+    yield from list_roundings(observation)
 
 
 def list_pairs(observation: Observation) -> Iterator[Hypothesis]:
@@ -464,7 +464,7 @@ def _list_results(observation: Observation) -> Iterator[Hypothesis]:
         yield Hypothesis("wrapped", text, wrap)
 
 
-def _list_roundings(observation: Observation) -> Iterator[Hypothesis]:
+def list_roundings(observation: Observation) -> Iterator[Hypothesis]:
     """Yield operands rounded to fewer bits, and a result rounded to another format first."""
     finest_first = sorted((FORMATS[n] for n in FLOAT_OPERANDS), key=lambda f: (-f.p, f.emin))
     own = {name: stored_elements(observation.operands[name]) for name in ROLES}

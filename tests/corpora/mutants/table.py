@@ -116,7 +116,7 @@ A fast_paths:long_column_loses_its_tail EXACT k_block c K 1 1 1025
 A fast_paths:halves_of_a_long_k_lose_the_odd_one EXACT last_k_block c K 1 1 1025
 A fast_paths:even_k_means_divisible_by_16 BOUNDS out_of_bounds a K 1 1 16
 C fast_paths:whole_tiles_judged_by_the_product BOUNDS out_of_bounds c M 16 64 1
-E fast_paths:pointer_stays_at_tiles_of_zeros EXACT wrong_indices b - 1 1 63 dtype=int8 fill=wide
+E fast_paths:pointer_stays_at_tiles_of_zeros EXACT operand_wrapped b K 1 1 63 dtype=int8 fill=wide
 H fast_paths:second_group_begins_at_its_number ONCE stored_twice c M 129 1 1
 H fast_paths:neither_path_takes_a_whole_group ONCE never_stored c - 113 1 1
 I promises:tiles_of_zeros_skipped SPECIAL nan_lost c - 1 1 1 fill=special
