@@ -73,7 +73,8 @@ def _explain(finding: Finding, shown: Sequence[Observation]) -> Finding | None:
     both = ((x, exact_values.mark_wrong(x, finding.property)) for x in shown)
     partly = [(x, wrong) for x, wrong in both if FEWEST <= wrong.sum() < wrong.size]
     if partly and (finding.property, finding.case.fill) == (exact_values.EXACT, "index"):
-        hypothesis = _find(*zip(*partly, strict=True), list_hypotheses)
+        wrongs = [wrong for _, wrong in partly]
+        hypothesis = _find([x for x, _ in partly], wrongs, list_hypotheses)
         # of a formula, the wrong elements already show the part of c
         ambiguous = PARTS if shown[0].kernel.spec else ()
         if hypothesis is not None and hypothesis.fault not in ambiguous:
