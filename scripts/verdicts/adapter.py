@@ -34,8 +34,8 @@ def preload() -> None:
 
 
 _NEEDED = (
-    "engine.check", "properties.address_map.explain_access", "properties.proof.prove",
-    "properties.proof.size_limits",
+    "engine.kernel_check", "properties.address_map.explain_access", "properties.proof.prove",
+    "properties.proof.offset_wraps",
 )  # fmt: skip
 
 
