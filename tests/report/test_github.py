@@ -194,7 +194,7 @@ def test_a_refused_kernel_reaches_junit_sarif_annotations_and_the_summary(
     out = capsys.readouterr().out
     assert "signoff: fail (2 pass; against the baseline: 2 refused)" in out
     assert "--sarif and --codequality: without 2 changes against the baseline" in out
-    gone, less = "star: gone: the baseline has it", "matmul: bf16 is promised no more"
+    gone, less = "star: gone: the baseline has it", "matmul: bf16 is no longer guaranteed"
     errors = [line for line in out.splitlines() if line.startswith("::error ")]
     assert [gone in errors[0], less in errors[1]] == [True, True]
     suite = next(s for s in ElementTree.parse("r.xml").iter("testsuite") if s.get("failures") > "0")

@@ -54,11 +54,11 @@ CHANGES = {
         {"limits": (LIMITS[0], replace(LIMITS[1], proof="c fits while M < 9"))},
         INPUTS, SIGNED, "its exact limit was c fits while M * N < 2**31; now c fits while M < 9",
     ),
-    "guarantee": (NARROW, INPUTS, REFUSED, "fp16 is promised no more"),
-    "sizes": ({"identity": identity(K="16..:16")}, INPUTS, REFUSED, "K=1 is promised no more"),
+    "guarantee": (NARROW, INPUTS, REFUSED, "fp16 is no longer guaranteed"),
+    "sizes": ({"identity": identity(K="16..:16")}, INPUTS, REFUSED, "K=1 is no longer guaranteed"),
     "excuse": (
         {"identity": identity(expected={"no_races": "issue 12"})},
-        INPUTS, REFUSED, "no_races is promised no more, it is expected to fail: issue 12",
+        INPUTS, REFUSED, "no_races is no longer guaranteed, it is expected to fail: issue 12",
     ),
     "excuse in words": (
         {"identity": identity(expected={"no_races": "issue 12"})},
@@ -116,10 +116,10 @@ def test_a_claim_on_compiled_code_that_is_gone_is_refused():
         return [change.text for change in now.changes if change.kind == "guarantee"]
 
     assert refused() == []
-    assert refused(tensor_cores=False) == ["tensor_cores is promised no more"]
-    lost = "spills of at most 16 bytes are promised no more"
+    assert refused(tensor_cores=False) == ["tensor_cores is no longer guaranteed"]
+    lost = "spills of at most 16 bytes are no longer guaranteed"
     assert refused(spills=None) == refused(spills=17) == [lost]
-    assert refused(fits=("sm_90",)) == ["that it fits on sm_86 is promised no more"]
+    assert refused(fits=("sm_90",)) == ["that it fits on sm_86 is no longer guaranteed"]
     less = report(identity=identity(**{**claims, "spills": 0, "fits": ("sm_80", "sm_90", "sm_86")}))
     assert signed(less, baseline=before).verdict == SIGNED
 

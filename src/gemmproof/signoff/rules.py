@@ -122,29 +122,29 @@ def compare_guarantees(old: Judged, new: Judged) -> Iterator[Change]:
         known, excused = (contract.get("expected") or {} for contract in (before, now))
         for name in excused:
             if name not in known and name not in failed:
-                text = f"{name} is promised no more, it is expected to fail: {excused[name]}"
+                text = f"{name} is no longer guaranteed, it is expected to fail: {excused[name]}"
                 yield REFUSED, text
 
 
 def _list_lost(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for name in old["formats"]:
         if name not in new["formats"]:
-            yield f"{name} is promised no more"
+            yield f"{name} is no longer guaranteed"
     for axis in AXES:
         size = _find_lost(old[axis], new[axis])
         if size is not None:
-            yield f"{axis}={size} is promised no more ({old[axis]} -> {new[axis]})"
+            yield f"{axis}={size} is no longer guaranteed ({old[axis]} -> {new[axis]})"
     if old["where"] is None and new["where"] is not None:
-        yield f"sizes are promised only where {new['where']}"
+        yield f"sizes are guaranteed only where {new['where']}"
     if lost := [name for name in _list_layouts(old) if name not in _list_layouts(new)]:
-        yield f"layouts are promised no more: {' '.join(lost)}"
+        yield f"layouts are no longer guaranteed: {' '.join(lost)}"
     for flag in FLAGS:
         if old[flag] and not new[flag]:
-            yield f"{flag} is promised no more"
+            yield f"{flag} is no longer guaranteed"
     if old["spills"] is not None and (new["spills"] is None or new["spills"] > old["spills"]):
-        yield f"spills of at most {old['spills']} bytes are promised no more"
+        yield f"spills of at most {old['spills']} bytes are no longer guaranteed"
     if lost := [gpu for gpu in old["fits"] if gpu not in new["fits"]]:
-        yield f"that it fits on {' '.join(lost)} is promised no more"
+        yield f"that it fits on {' '.join(lost)} is no longer guaranteed"
     if FORMATS[old["accumulator"]].p > FORMATS[new["accumulator"]].p:
         yield f"sums are kept in {new['accumulator']} in place of {old['accumulator']}"
 
