@@ -40,14 +40,14 @@ class ContractSearchOptions:
 
 def run(options: ContractSearchOptions) -> int:
     """Widen the declared contract while the kernel keeps it; print it and its limits."""
-    from gemmproof.contract_search.widest import Checks, find_widest  # imports numpy
-
     try:
         target = parse(options.target)
         request = groups.ask_check(target, options.contract, options.calling, options.search)
         contract = groups.contract_of(options.contract, target)
     except (TargetError, ValueError) as error:
         return refuse(options, str(error))
+    from gemmproof.contract_search.widest import Checks, find_widest  # imports numpy
+
     limits = options.worker.limits
     with preload(limits=limits):
         jobs = options.jobs or os.cpu_count() or 1
