@@ -61,7 +61,7 @@ def count_sass(compiled, workdir):
 
 
 def run_task(task, workdir, gpu, plan, kernel=None, **fields):
-    """Run a task as its worker would; return the result for the target, and all events."""
+    """Run a task as its worker would; return the result for the target, and events of launches."""
     events = []
     limits = {"seconds": 120.0, "memory": 8 << 30, "workdir": str(workdir)}
     request = Request("", "k", gpu=gpu, plan=plan, **limits, **fields)
@@ -71,4 +71,4 @@ def run_task(task, workdir, gpu, plan, kernel=None, **fields):
     results = {x["index"]: read_result(x["result"]) for x in events if x["event"] == "lowered"}
     plans = [x["plan"] for x in events if x["event"] == "planned"] or [{}]
     target = WorkerResults(gpu, dict(sorted(results.items())), plans[-1])
-    return target, [x for x in events if x["event"] != "advanced"]
+    return target, [x for x in events if x["event"] not in ("ready", "advanced")]
