@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gemmproof.cli import EXIT, main
-from gemmproof.worker import protocol
+from gemmproof.worker import entry_points
 
 KERNELS = """
 import sys, os
@@ -65,7 +65,7 @@ def register(*names: str, more: str = "") -> None:
 def project_folder(tmp_path, monkeypatch):
     """A folder with a file of wrappers, judged by the engine that only calls them."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.setattr(protocol, "ENGINE", "fake_engine:check")
+    monkeypatch.setattr(entry_points, "ENGINE", "fake_engine:check")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_kernels.py").write_text(KERNELS)
     (tmp_path / "syntax.py").write_text("x = 1\ndef f(:\n")

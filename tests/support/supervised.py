@@ -9,7 +9,7 @@ from tests.support.lanes import first_of_each
 
 from gemmproof.engine.assemble import judge
 from gemmproof.target import parse
-from gemmproof.worker import fork_server, protocol, supervisor
+from gemmproof.worker import entry_points, fork_server, supervisor
 from gemmproof.worker.entry_points import CHECK
 from gemmproof.worker.fork_server import ForkServer
 from gemmproof.worker.protocol import Request
@@ -97,7 +97,7 @@ def judging(tmp_path, monkeypatch, way):
     monkeypatch.setattr(fork_server, "find_server", lambda: fork_server._server)
     monkeypatch.setattr(fork_server, "ForkServer", ForkServer)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-    monkeypatch.setattr(protocol, "ENGINE", "fake_engine:check")
+    monkeypatch.setattr(entry_points, "ENGINE", "fake_engine:check")
     monkeypatch.chdir(tmp_path)
     Path("targets.py").write_text(TARGETS)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from scripts import oracle
-from scripts.verdicts import files
+from scripts.verdicts import record_files as files
 from scripts.verdicts.adapter import describe_report, record_subject
 from scripts.verdicts.differences import iter_differences
 from scripts.verdicts.run import record_all

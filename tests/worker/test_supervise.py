@@ -11,7 +11,7 @@ from tests.worker.cli_process import wait_for
 
 from gemmproof import Contract
 from gemmproof.properties.cases.case import Case
-from gemmproof.worker import protocol, supervisor
+from gemmproof.worker import entry_points, supervisor
 from gemmproof.worker.crash_shrink import MOST_RUNS, smallest
 from gemmproof.worker.processes import _numbers, environment
 from gemmproof.worker.supervisor import Limits
@@ -122,7 +122,7 @@ def test_what_a_worker_said_before_its_end_is_read_to_the_end(run):
 
 @pytest.mark.lane("full")
 def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):
-    monkeypatch.setattr(protocol, "ENGINE", "gemmproof.engine.kernel_check:check")
+    monkeypatch.setattr(entry_points, "ENGINE", "gemmproof.engine.kernel_check:check")
     report, _ = run("ends", Limits(load=60, case=9))
     assert report.names == {"a": "a", "b": "b"}  # the wrapper's names of its operands
     names = {p.name for p in report.properties}

@@ -340,9 +340,13 @@ def _rounds(root: Finding, finding: Finding) -> bool:
 
 
 def _says_no_more(root: Finding, finding: Finding) -> bool:
-    """True for wrong values of unknown class, on data of two kinds."""
-    known = {root.fault, finding.fault} != {"wrong_value"} or root.operand != finding.operand
-    return (root.property, finding.property) == _VALUES and not known
+    """True for wrong values of unknown class on integers, and on other data no more is known.
+
+    That those are no more wrong than fewer bits make them is not why integers are wrong.
+    """
+    unknown = root.fault == "wrong_value" and finding.fault in ("wrong_value", "rounding")
+    same = unknown and root.operand == finding.operand
+    return same and (root.property, finding.property) == _VALUES
 
 
 def _leaves_state(root: Finding, finding: Finding) -> bool:

@@ -112,7 +112,7 @@ O promises:every_other_call_splits_k SAME bits_differ c - 1 1 17 fill=normal cal
 P tuning:strides_kept_from_the_first_call CALLS stale - - 1 1 2 compare=order lane=default
 P tuning:counters_not_reset_between_calls LANES undefined_stored c_ptr - 1 1 1 calls=3
 A fast_paths:unrolled_steps_lose_the_last_tile EXACT last_k_block c K 1 1 320
-A fast_paths:long_column_loses_its_tail EXACT k_block c K 1 1 1025
+A fast_paths:long_column_loses_its_tail EXACT last_k_block c K 1 1 1025
 A fast_paths:halves_of_a_long_k_lose_the_odd_one EXACT last_k_block c K 1 1 1025
 A fast_paths:even_k_means_divisible_by_16 BOUNDS out_of_bounds a K 1 1 16
 C fast_paths:whole_tiles_judged_by_the_product BOUNDS out_of_bounds c M 16 64 1

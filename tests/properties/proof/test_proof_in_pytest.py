@@ -8,7 +8,7 @@ import pytest
 from tests.support.pytest_project import list_failed, run_pytest, write_project
 
 from gemmproof.cli import EXIT, main
-from gemmproof.worker import protocol
+from gemmproof.worker import entry_points
 
 CONFTEST = """
 def pytest_gemm_kernels():
@@ -75,7 +75,7 @@ def test_a_word_that_is_no_truth_is_refused(project):
 @pytest.mark.lane("full")
 def test_sign_off_marks_what_is_proved_and_says_so(project, monkeypatch, capsys):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.setattr(protocol, "ENGINE", "proving_engine:says")
+    monkeypatch.setattr(entry_points, "ENGINE", "proving_engine:says")
     assert main(["signoff", "--max-examples", "3", "--proof"]) == EXIT["pass"]
     out = capsys.readouterr().out
     assert re.search(r"^stays_in_bounds +proved  3$", out, re.MULTILINE)

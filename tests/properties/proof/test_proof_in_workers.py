@@ -13,7 +13,7 @@ from tests.support.cli_project import project_folder  # noqa: F401
 from tests.support.supervised import each_way, judging  # noqa: F401
 
 from gemmproof.cli import EXIT, main
-from gemmproof.worker import protocol
+from gemmproof.worker import entry_points
 
 HERE = Path(__file__).parent
 ROOT = Path(__file__).parents[3]
@@ -64,7 +64,7 @@ def example(monkeypatch):
     monkeypatch.chdir(ROOT / "docs" / "examples")
 
     def judge(engine, *options):
-        monkeypatch.setattr(protocol, "ENGINE", f"proving_engine:{engine}")
+        monkeypatch.setattr(entry_points, "ENGINE", f"proving_engine:{engine}")
         return main(["check", "right.py:matmul", "--max-examples", "8", "--proof", *options])
 
     return judge
