@@ -109,7 +109,7 @@ def _judge_in_worker(item: GemmItem, options: PluginOptions) -> Report:
         launch=options.gpu is not None,
         case=options.judge.case,
         proof=options.judge.proof,
-        premise=options.judge.check_model,
+        check_model=options.judge.check_model,
     )
     store = find_store(options.judge.saved_cases, request)
     report, worker = judge_kept(request, options.worker.limits, store)
@@ -170,7 +170,7 @@ def _judge_here(item: GemmItem, options: PluginOptions, broken: list[str]) -> Re
             target=options.search.gpu,
             case=case,
             proof=options.judge.proof,
-            premise=options.judge.check_model,
+            check_model=options.judge.check_model,
             launch=device is not None,
             device=device,
             seconds=options.worker.time_limit,

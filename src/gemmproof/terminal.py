@@ -131,7 +131,7 @@ class _Part:
         elif name == "proof":
             most = f"proving it for every size, in {event['seconds']:g} s at most"
             self.activity = "drawing cases" if event["done"] else most
-        elif name == "premise":
+        elif name == "model_check":
             self.drawing, self.beyond = False, True
             position = self._count_launch(event["number"] - 1, event["of"], now)
             self.activity = f"compiling what was predicted: {position}, {event['launch']}"

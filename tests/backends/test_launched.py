@@ -241,7 +241,7 @@ def test_bits_that_differ_are_a_finding_where_the_premises_hold():
     _, _, events = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
     first = next(e for e in events if e["event"] == "partial" and e["report"]["findings"])
     names = [e["event"] for e in events]
-    assert names.index("premise") < events.index(first)
+    assert names.index("model_check") < events.index(first)
 
 
 @pytest.mark.lane("full")
@@ -262,7 +262,7 @@ def test_other_faults_of_the_same_launch_are_told_all_the_same(wrong_model):
 
 def test_what_is_as_predicted_is_compiled_only_where_that_is_asked_for():
     events = launch(kernels.plain, FLIPPED)[2]
-    assert not any(e["event"] == "premise" for e in events)
+    assert not any(e["event"] == "model_check" for e in events)
     assumptions = AssumptionCheck(events.append, every=True)
     launch_cases(
         *make_kernel(kernels.plain, CONTRACT), FLIPPED, FakeGpu(), events.append, assumptions
@@ -276,7 +276,7 @@ def test_what_is_as_predicted_is_compiled_only_where_that_is_asked_for():
 def test_a_check_that_launches_has_the_premises_of_both():
     kernel, _ = make_kernel(kernels.plain, CONTRACT)
     options = {"case": FLIPPED[0], "launch": True}
-    report = check(kernel, device=FakeGpu(), target="sm_80", premise=True, **options)
+    report = check(kernel, device=FakeGpu(), target="sm_80", check_model=True, **options)
     assert report.verdict == "pass"
     premises = report.model_check
     assert (premises.target, premises.launches, premises.agreed) == ("sm_90 sm_80", 2, 2)

@@ -144,7 +144,7 @@ def test_a_kernel_whose_predictions_are_compiled_is_neither_done_nor_estimated()
     assert course.tell() == "signoff: 1 of 3 kernels, about 20 s left"
     with course.follow("second") as listener:
         judge_cases(listener, clock)
-        listener({"event": "premise", "launch": "f", "number": 3, "of": 8, "done": False})
+        listener({"event": "model_check", "launch": "f", "number": 3, "of": 8, "done": False})
         text = "compiling what was predicted: launch 3 of 8, f"
         assert course.tell() == f"signoff: 1 of 3 kernels; {text}"
         with course.follow("third") as third:
@@ -178,7 +178,7 @@ def test_premises_of_a_check_have_a_time_left():
     clock, course = follow("matmul")
     judge_cases(course, clock)
     for number in (1, 2):
-        course({"event": "premise", "launch": "f", "number": number, "of": 5, "done": False})
+        course({"event": "model_check", "launch": "f", "number": number, "of": 5, "done": False})
         clock.now += 4.0
     text = "compiling what was predicted: launch 2 of 5, f"
     assert course.tell() == f"matmul: {text}, about 15 s left"

@@ -32,7 +32,7 @@ SIZES = ["--target", "sm_80", "--case", CASE.to_json(), "--no-proof", "--quiet"]
 
 
 def judge(kernel=KERNEL, **options):
-    return check(kernel, case=CASE, target="sm_80", premise=True, **options)
+    return check(kernel, case=CASE, target="sm_80", check_model=True, **options)
 
 
 def launch(*wrappers, target="sm_80"):
@@ -59,7 +59,7 @@ def test_a_check_tells_that_what_it_predicts_is_compiled():
     assert report.model_check == replace(report.model_check, target="sm_80", launches=1, agreed=1)
     texts = [text for text, _ in lines(report, str)]
     assert "model check: 1 launch compiled for sm_80, all as predicted" in texts
-    progress = [(x["number"], x["of"], x["done"]) for x in events if x["event"] == "premise"]
+    progress = [(x["number"], x["of"], x["done"]) for x in events if x["event"] == "model_check"]
     assert progress == [(1, 1, False)]
     assert parse(Report, dump(report), "report") == report
 
@@ -100,8 +100,8 @@ def test_a_kernel_without_dots_has_no_premise():
 
 @pytest.mark.parametrize("target", [None, "gfx942"])
 def test_without_a_prediction_there_is_no_premise(target, capsys):
-    with pytest.raises(ValueError, match=f"premise: got target {target}, expected one of sm_70"):
-        check(KERNEL, case=CASE, target=target, premise=True)
+    with pytest.raises(ValueError, match=f"check_model: got target {target}, expected one of sm_70"):
+        check(KERNEL, case=CASE, target=target, check_model=True)
     options = [] if target is None else ["--target", target]
     assert main(["check", TARGET, "--check-model", *options]) == EXIT["error"]
     got = target or "no --target"

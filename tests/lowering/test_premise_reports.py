@@ -105,7 +105,7 @@ def test_a_worker_that_dies_while_it_compiles_leaves_what_was_judged():
     worker.take({"event": "case", "phase": "draw", "index": 8, "case": CASE})
     report = Report(SCHEMA, "right", (), (), 1.0, {})
     worker.take({"event": "partial", "report": encode(report), "judged": True})
-    worker.take({"event": "premise", "launch": "f BM=16", "number": 2, "of": 3, "done": False})
+    worker.take({"event": "model_check", "launch": "f BM=16", "number": 2, "of": 3, "done": False})
     worker_report = make_report(worker, "file.py:right")
     assert (worker_report.target, worker_report.verdict) == ("file.py:right", "incomplete")
     assert "model check: f BM=16: got 9 cases took 601 s, expected a binary" in worker_report.note
@@ -120,11 +120,13 @@ def test_launches_that_are_compiled_have_time_of_their_own():
     limits, worker = Limits(total=10, each=3), WorkerExit()
     worker.take({"event": "start", "examples": 2})
     assert find_broken(limits, worker, 0, 0, 11) == "time"
-    worker.take({"event": "premise", "launch": "f", "number": 1, "of": 4, "done": False})
+    worker.take({"event": "model_check", "launch": "f", "number": 1, "of": 4, "done": False})
     assert find_broken(limits, worker, 0, 0, 11) is None
 
 
 def test_progress_names_the_launch():
     part = _Part()
-    part.take({"event": "premise", "launch": "f BM=16", "number": 2, "of": 3, "done": False}, 0.0)
+    part.take(
+        {"event": "model_check", "launch": "f BM=16", "number": 2, "of": 3, "done": False}, 0.0
+    )
     assert part.tell() == "compiling what was predicted: launch 2 of 3, f BM=16"

@@ -189,14 +189,20 @@ def test_the_options_reach_the_engine(project, where):
     status, out = run_pytest(project, "-k", "right-fp16-no_races", *typed, *here)
     assert status == 1
     asked = {"max_examples": 7, "seed": 5, "target": "sm_90", "case": None, "proof": True}
-    asked |= {"premise": True, "launch": False, "device": None, "seconds": 9}
+    asked |= {"check_model": True, "launch": False, "device": None, "seconds": 9}
     if here:
         assert f"asked {asked}" in out
         return
     request = next(line for line in out.splitlines() if "asked Request" in line)
     for word in ("name='right'", "conftest='", "max_examples=7", "seed=5", "gpu='sm_90'"):
         assert word in request
-    for word in ("proof=True", "premise=True", "format='fp16'", "case=9, ", f"memory={3 << 30}"):
+    for word in (
+        "proof=True",
+        "check_model=True",
+        "format='fp16'",
+        "case=9, ",
+        f"memory={3 << 30}",
+    ):
         assert word in request
 
 

@@ -21,7 +21,7 @@ from gemmproof.engine.observe import CaseNotRunnable, CaseResult, judge, keep_st
 from gemmproof.engine.proofs import NOTHING
 from gemmproof.engine.sections import (
     Tally,
-    add_premises,
+    add_model_check,
     begin_report,
     describe_passes,
     emit_partial,
@@ -85,7 +85,7 @@ class _Lane:
     device: Any
     emit: Listener
     target: str | None
-    premises: AssumptionCheck
+    assumptions: AssumptionCheck
     begun: Report
     tally: Tally = field(default_factory=lambda: Tally(CUDA))
     judged: list[CaseResult] = field(default_factory=list)
@@ -106,12 +106,12 @@ def launch_cases(
     cases: Iterable[Case],
     device: Any,
     emit: Listener,
-    premises: AssumptionCheck | None = None,
+    assumptions: AssumptionCheck | None = None,
 ) -> Report:
     """Return the simulated cases' report with that of their launches; `device` None: there is none.
 
     `emit` gets the same events of cases, judgements and findings as the engine's listener.
-    `premises` are what predictions assume: those of bits that differ are checked first.
+    `assumptions` are what predictions assume: those of bits that differ are checked first.
     """
     if report.verdict == "error":
         return report
@@ -126,7 +126,7 @@ def launch_cases(
     target = find_target(device.capability)
     required = Tally(CUDA).list_results(list_required(kernel, launched=True))
     begun = replace(report, properties=(*report.properties, *required))
-    lane = _Lane(kernel, device, emit, target, premises or AssumptionCheck(emit), begun)
+    lane = _Lane(kernel, device, emit, target, assumptions or AssumptionCheck(emit), begun)
     if lane.target is None:
         capability = ".".join(map(str, device.capability or ("none",)))
         lane.lacks.append(f"no model of a device of capability {capability}")
@@ -168,7 +168,7 @@ def _predict(lane: _Lane, case: Case, choices: list[Choice] | None) -> Predictio
     if prediction.judged.findings:
         _take(lane, prediction.judged)
     if not prediction.unseen:  # else they are those of its stand-in
-        lane.premises.note(lane.target, prediction.judged.launches)
+        lane.assumptions.note(lane.target, prediction.judged.launches)
     return prediction
 
 
@@ -224,17 +224,17 @@ def _compare(
 
 
 def _keep_grounded(lane: _Lane, judged: CaseResult, prediction: Prediction | None) -> CaseResult:
-    """Return the result without differing bits if their prediction has a contradicted premise.
+    """Return the result without differing bits if their prediction has a contradicted assumption.
 
     That is an error of gemmproof's own: nothing is known of the kernel's bits.
     """
     differs = any(f.property == PREDICTED for f in judged.findings)
     if not differs or prediction is None or prediction.unseen or lane.target is None:
         return judged
-    premises = lane.premises.check(lane.target, prediction.judged.launches)
-    if not premises.contradicted:
+    assumptions = lane.assumptions.check(lane.target, prediction.judged.launches)
+    if not assumptions.contradicted:
         return judged
-    lane.lacks += premises.contradicted
+    lane.lacks += assumptions.contradicted
     return replace(
         judged,
         findings=tuple(f for f in judged.findings if PREDICTED not in (f.property, f.cause)),
@@ -321,7 +321,7 @@ def check_alone(
     launch: bool,
     device: Any,
     tell: Listener,
-    premises: AssumptionCheck,
+    assumptions: AssumptionCheck,
 ) -> Report:
     """Judge a `device_only` kernel by its launches on `device`; incomplete without `launch`.
 
@@ -344,9 +344,9 @@ def check_alone(
         for dtype in formats:
             cases += _draw(kernel, seen, dtype, max_examples, random.Random(f"{seed} {dtype}"))
     try:
-        report = launch_cases(kernel, report, cases, device, tell, premises)
+        report = launch_cases(kernel, report, cases, device, tell, assumptions)
         report = describe_passes(report, kernel, () if case else cases, max_examples)
-        report = add_premises(report, premises, None, ())
+        report = add_model_check(report, assumptions, None, ())
     finally:
         state.restore()
     return judge_compiled(report, kernel, target, case, max_examples, began)

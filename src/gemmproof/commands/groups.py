@@ -225,7 +225,7 @@ def ask_judge(request: Request, judge: JudgeOptions) -> Request:
         case=judge.case,
         launch=judge.device == "cuda",
         proof=judge.proof,
-        premise=judge.check_model,
+        check_model=judge.check_model,
     )
 
 

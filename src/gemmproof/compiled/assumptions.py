@@ -568,7 +568,12 @@ class AssumptionCheck:
 
             def begin(number: int) -> None:
                 shown = self._launches[new[number]].label
-                event = {"event": "premise", "launch": shown, "number": number + 1, "of": len(new)}
+                event = {
+                    "event": "model_check",
+                    "launch": shown,
+                    "number": number + 1,
+                    "of": len(new),
+                }
                 self.tell({**event, "done": False})
 
             compiler = Compiler(

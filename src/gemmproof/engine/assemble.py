@@ -82,7 +82,7 @@ def judge_compiled(
     from gemmproof.compiled.run import compile_in_worker
 
     allowed = replace(limits, case=PATIENCE * limits.case)
-    request = replace(request, function=COMPILE_GUARANTEED, launch=False, kept=())
+    request = replace(request, function=COMPILE_GUARANTEED, launch=False, saved=())
     compiled = compile_in_worker(request, allowed, listener)
     report = conclude(
         report,
@@ -153,8 +153,8 @@ def _add_end(report: Report, worker: WorkerExit, failure: str | None) -> Report:
 
 def _add_later_end(report: Report, worker: WorkerExit) -> Report:
     """Return the report of a worker that ended beyond the contract: no finding, but a limit."""
-    if report.model_check is None and "premise" in worker.events:
-        launch = worker.events["premise"]["launch"]
+    if report.model_check is None and "model_check" in worker.events:
+        launch = worker.events["model_check"]["launch"]
         how = worker.how or worker.explain_failure(report.target)
         text = f"model check: {launch}: got {how}, expected a binary; no other launch was compiled"
         return report.with_note(text, "incomplete")

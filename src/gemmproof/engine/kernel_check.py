@@ -39,14 +39,14 @@ from gemmproof.engine.observe import (
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, Prover, attempt, conclude
 from gemmproof.engine.sections import (
     Tally,
-    add_premises,
+    add_model_check,
     begin_report,
     describe_passes,
     emit_partial,
     find_unexpected,
     judge_compiled,
     make_report,
-    open_premises,
+    open_model_check,
     update_report,
 )
 from gemmproof.properties.cases.case import Case
@@ -85,7 +85,7 @@ def try_first(
         if judged is not None:
             tried.append(judged)
     if tried or dropped:
-        tell({"event": "kept", "tried": len(tried), "dropped": dropped})
+        tell({"event": "saved", "tried": len(tried), "dropped": dropped})
     return tried
 
 
@@ -152,7 +152,7 @@ def check(
     limits: bool = False,
     seconds: float = SECONDS,
     memory: int | None = None,
-    premise: bool = False,
+    check_model: bool = False,
     workdir: str | None = None,
     proof: bool = False,
     proof_seconds: float = PROOF_SECONDS,
@@ -167,20 +167,21 @@ def check(
     (None: there is none, and the report is incomplete), and what the simulator cannot see is judged
     there only. With `limits`, a kernel that keeps its contract is tried beyond it. `listener` gets
     every event but the answer: each case before it runs, and each fault when it is first seen. A
-    call may take `seconds`, counted (work.py). With `premise` each launch whose bits are predicted
-    is compiled, in `memory` bytes and a folder of `workdir`, and compared. With `proof`, a solver
-    first tries to decide properties for every size, in `proof_seconds`; no proof hides a finding.
+    call may take `seconds`, counted (work.py). With `check_model` each launch whose bits are
+    predicted is compiled, in `memory` bytes and a folder of `workdir`, and compared. With `proof`,
+    a solver first tries to decide properties for every size, in `proof_seconds`; no proof hides a
+    finding.
     Raises ValueError for an argument out of range, TypeError if `kernel` is no kernel.
     """
     require_arguments(kernel, max_examples, seed, case)
     tell: Listener = listener or (lambda event: None)
-    premises = open_premises(premise, target, launch, seconds, memory, tell, workdir)
+    assumptions = open_model_check(check_model, target, launch, seconds, memory, tell, workdir)
     backend = Simulator(target, seconds=seconds, **({} if _run is None else {"runner": _run}))
 
     def alone() -> Report:
         device_kernel = replace(kernel, device_only=True)
         return check_alone(
-            device_kernel, backend, max_examples, seed, case, launch, device, tell, premises
+            device_kernel, backend, max_examples, seed, case, launch, device, tell, assumptions
         )
 
     if kernel.device_only:
@@ -203,10 +204,10 @@ def check(
         report = make_report(kernel, drawn, findings)
         if launch:
             cases = [judged.case for judged in drawn]
-            report = launch_cases(kernel, report, cases, device, tell, premises)
+            report = launch_cases(kernel, report, cases, device, tell, assumptions)
         report = conclude(report, ctx.attempt, ctx.judged)
         report = describe_passes(report, kernel, () if case else ctx.judged, max_examples)
-        report = add_premises(report, premises, target, ctx.judged.values())
+        report = add_model_check(report, assumptions, target, ctx.judged.values())
         if limits and report.verdict in ("pass", "fail") and case is None:
             emit_partial(tell, report, judged=True)
             more = _find_needed if report.findings or report.expected else _find_limits

@@ -142,8 +142,8 @@ def judge_kept(
     if store is None:
         return assemble.judge(request, limits, listener)
     kept = store.read(list_formats(request))
-    report, worker = assemble.judge(replace(request, kept=kept), limits, listener)
-    store.update(worker.events.get("kept", {"dropped": ()})["dropped"], list_failing(report))
+    report, worker = assemble.judge(replace(request, saved=kept), limits, listener)
+    store.update(worker.events.get("saved", {"dropped": ()})["dropped"], list_failing(report))
     return report, worker
 
 
@@ -171,7 +171,7 @@ def note_kept(report: Report, worker: WorkerExit) -> Report:
 
 def format_saved(worker: WorkerExit) -> str:
     """Format how many saved cases a worker tried first; "" for none."""
-    tried = worker.events.get("kept", {"tried": 0})["tried"]
+    tried = worker.events.get("saved", {"tried": 0})["tried"]
     return f"{format_count(tried, 'saved case')} tried first" if tried else ""
 
 

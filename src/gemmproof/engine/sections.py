@@ -115,7 +115,7 @@ def _hash(case: Case) -> str:
 
 
 # -- assumptions ---------------------------------------------------------------------------------
-def open_premises(
+def open_model_check(
     asked: bool,
     target: str | None,
     launch: bool,
@@ -127,25 +127,27 @@ def open_premises(
     """Return the compiler of a check's launches. Raises ValueError if none is predicted."""
     if asked and target not in TARGETS and not launch:
         expected = f"one of {' '.join(TARGETS)}"
-        raise ValueError(f"premise: got target {target}, expected {expected}, which are predicted")
+        raise ValueError(
+            f"check_model: got target {target}, expected {expected}, which are predicted"
+        )
     check = AssumptionCheck(tell, seconds, every=asked)
     check.memory, check.workdir = memory or check.memory, workdir
     return check
 
 
-def add_premises(
-    report: Report, premises: AssumptionCheck, target: str | None, judged: Iterable[CaseResult]
+def add_model_check(
+    report: Report, assumptions: AssumptionCheck, target: str | None, judged: Iterable[CaseResult]
 ) -> Report:
-    """Return the report with the checked premises; incomplete if one does not hold.
+    """Return the report with the checked assumptions; incomplete if one does not hold.
 
     The report is emitted before any launch is compiled, so that it survives the compiler's death.
     """
-    if premises.every and report.verdict != "error":
+    if assumptions.every and report.verdict != "error":
         for result in judged:
-            premises.note(target, result.launches)
-        emit_partial(premises.tell, report, judged=True)
-        premises.check_noted()
-    checked = premises.conclude()
+            assumptions.note(target, result.launches)
+        emit_partial(assumptions.tell, report, judged=True)
+        assumptions.check_noted()
+    checked = assumptions.conclude()
     if checked is None:
         return report
     report = replace(report, model_check=checked)

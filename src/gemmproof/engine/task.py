@@ -37,13 +37,13 @@ def check(request: Request, emit: Listener) -> None:
         gpus, expected = list_gpus(kernel.contract, request.gpu), kernel.contract.reasons
         emit({"event": "promises", "names": promised, "gpus": gpus, "expected": expected})
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
-    if request.kept and case is None:
-        options["first"] = [Case.from_json(text) for text in request.kept]
+    if request.saved and case is None:
+        options["first"] = [Case.from_json(text) for text in request.saved]
     if request.limits:
         options["limits"] = True
-    if request.premise:
-        options |= {"premise": True, "memory": request.memory // 2 or None}
-    if request.premise or request.launch:
+    if request.check_model:
+        options |= {"check_model": True, "memory": request.memory // 2 or None}
+    if request.check_model or request.launch:
         options["workdir"] = request.workdir
     if request.proof:
         options |= {"proof": True, "proof_seconds": request.proof_seconds}

@@ -34,9 +34,9 @@ class Request:
     reads. The kernel is the one that `conftest` registers as `name`, or the function that `target`
     (fields of a Target) names, under `contract` (fields of a Contract), called by `calling` (fields
     of a Calling).
-    `case` is the JSON of one case, `kept` that of cases to be tried first, `launch` asks for
+    `case` is the JSON of one case, `saved` that of cases to be tried first, `launch` asks for
     `--device cuda`, `limits` for steps beyond the contract, `proof` for a solver's proofs
-    in `proof_seconds`, `premise` for predicted launches to be compiled as well, `declared` and
+    in `proof_seconds`, `check_model` for predicted launches to be compiled as well, `declared` and
     `sizes` are the accumulator and the K of a drift, `format` that of a drift, or the only one to
     judge of a registered kernel, `seconds` are counted for each simulated call and for
     each candidate of a shrink, `memory` bytes for one, and for a worker that compiles. `path`
@@ -57,9 +57,9 @@ class Request:
     limits: bool = False
     proof: bool = False
     proof_seconds: float = SECONDS
-    premise: bool = False
+    check_model: bool = False
     case: str | None = None
-    kept: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
     end: str = ""
     seconds: float = 0.0
     memory: int = 0
@@ -83,7 +83,7 @@ class Request:
     def read(folder: Path) -> Request:
         """Return the request that was written to a worker's folder."""
         fields = json.loads((folder / REQUEST).read_text())
-        tuples = {name: tuple(fields[name]) for name in ("sizes", "path", "kept")}
+        tuples = {name: tuple(fields[name]) for name in ("sizes", "path", "saved")}
         return Request(**{**fields, **tuples, "workdir": str(folder)})
 
 
@@ -97,7 +97,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         # the report so far; judged: on the whole contract, so that only what lies beyond is left
         "partial": "report judged",
         "proof": "properties seconds done",  # a proof begins or is done; what it may decide
-        "kept": "tried dropped",  # the number of saved cases tried; those to be dropped
+        "saved": "tried dropped",  # the number of saved cases tried; those to be dropped
         "start": "examples",  # the number of requested cases
         # a case is about to run; the limit it tries; the share of the work that is done; or the
         # index-th launch of `of` is about to be compiled, and `case` identifies it
@@ -109,7 +109,7 @@ EVENT_FIELDS: dict[str, frozenset[str]] = {
         "tried": "",  # a heartbeat between candidates of a shrink
         "device": "gpu",  # the GPU that launches, None for the simulator
         # a predicted launch is about to be compiled, or was
-        "premise": "launch number of done",
+        "model_check": "launch number of done",
         "report": "report",  # the answer
         "unmeasured": "why",  # a registered kernel whose drift cannot be measured
         "timed": "row",  # the result of one measurement

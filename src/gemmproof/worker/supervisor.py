@@ -58,7 +58,7 @@ def find_broken(
     if still > _find_allowed(limits, worker):
         return "hang"
     asked = worker.events.get("start", {}).get("examples", 0)
-    asked += worker.events.get("premise", {}).get("of", 0)
+    asked += worker.events.get("model_check", {}).get("of", 0)
     return "time" if total > max(limits.total, limits.each * asked) else None
 
 

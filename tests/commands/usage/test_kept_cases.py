@@ -78,7 +78,7 @@ def test_what_is_drawn_does_not_depend_on_what_is_kept():
         report = check(kernel, max_examples=30, first=first, listener=events.append)
         phases = ("draw", "kept")
         cases = {p: [e["case"] for e in events if e.get("phase") == p] for p in phases}
-        return report, cases["draw"], cases["kept"], [e for e in events if e["event"] == "kept"]
+        return report, cases["draw"], cases["kept"], [e for e in events if e["event"] == "saved"]
 
     report, drawn, none, silent = run()
     fails, holds = report.findings[0].case, Case(2, 1, 1)

@@ -19,7 +19,7 @@ ONE = {"M": 64, "N": 64, "K": 64}
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(
     ("terms", "asked"),
-    [({"fits": ("sm_80",)}, {}), ({}, {"premise": True, "gpu": "sm_80"})],
+    [({"fits": ("sm_80",)}, {}), ({}, {"check_model": True, "gpu": "sm_80"})],
     ids=["a promise", "a premise"],
 )
 def test_it_counts_as_not_judged_and_leaves_nothing(terms, asked, tmp_path, monkeypatch):
@@ -32,7 +32,7 @@ def test_it_counts_as_not_judged_and_leaves_nothing(terms, asked, tmp_path, monk
     seen = []
 
     def stop(event):
-        if event["event"] == "premise" or event.get("phase") == "compile":
+        if event["event"] == "model_check" or event.get("phase") == "compile":
             seen.append(event)
             halt()
 
