@@ -197,3 +197,12 @@ def test_a_slow_case_is_not_taken_for_the_smallest_that_hangs():
     )
     assert (smallest_case.M, smallest_case.N, smallest_case.K) == (3, 1, 1)
     assert len(tried) < MOST_RUNS
+
+
+def test_a_candidate_that_runs_out_of_free_memory_is_no_smaller_case(monkeypatch):
+    """It did not reach the limit that the case broke."""
+    monkeypatch.setattr("gemmproof.worker.crash_shrink.available_memory", lambda: 1)
+    case = Case(5, 4, 3, "fp16")
+    limits = (60.0, 1 << 40)
+    shrunk = smallest(case, Contract(), lambda case: time.sleep(60), "memory", limits, int)
+    assert shrunk == case

@@ -576,14 +576,7 @@ class AssumptionCheck:
                 }
                 self.tell({**event, "done": False})
 
-            compiler = Compiler(
-                Path(workdir),
-                self.seconds,
-                self.memory,
-                begin,
-                beat=lambda: self.tell({"event": "advanced"}),
-                lower=self.lower,
-            )
+            compiler = Compiler(Path(workdir), self.seconds, self.memory, begin, lower=self.lower)
             results = compiler.compile([self._launches[key] for key in new])
         self._compiled.update(zip(new, results, strict=True))
         self.spent += time.perf_counter() - began

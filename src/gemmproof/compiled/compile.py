@@ -6,17 +6,15 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
-from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -38,13 +36,8 @@ from gemmproof.reference.simulator.launch import Kernel
 from gemmproof.reference.triton_frontend import find_def_line, make_ttir
 from gemmproof.reference.triton_hooks import TunedLaunch, intercept, without_assembler
 from gemmproof.target import display_path
-from gemmproof.worker.processes import (
-    Clock,
-    available_memory,
-    die_with_parent,
-    group_of,
-    memory_of_group,
-)
+from gemmproof.worker.forked import Ending, run_forked
+from gemmproof.worker.processes import available_memory, format_signal
 
 if TYPE_CHECKING:
     from gemmproof.worker.protocol import Listener, Request
@@ -402,10 +395,6 @@ def _find_last_error(workdir: Path, gpu: str) -> str:
 
 
 # -- processes -----------------------------------------------------------------------------------
-TICK = 0.01  # seconds between two polls of a child
-BEAT = 0.5  # and between two heartbeats
-
-
 def _ignore(*reported: object) -> None:
     pass
 
@@ -415,7 +404,7 @@ class Compiler:
     """The limits of compilations in child processes: each may take `seconds` and `memory`.
 
     `begin` is called with the number of each launch before it is compiled, `finish` with it and the
-    result, `beat` from time to time. `lower` compiles one, in the child.
+    result. `lower` compiles one, in the child.
     """
 
     workdir: Path
@@ -423,7 +412,6 @@ class Compiler:
     memory: int = sys.maxsize
     begin: Callable[[int], None] = _ignore
     finish: Callable[[int, Result], None] = _ignore
-    beat: Callable[[], None] = _ignore
     lower: Callable[[PlannedLaunch, Path], LoweredLaunch] = lower_launch
 
     def compile(self, launches: Sequence[PlannedLaunch]) -> list[Result]:
@@ -433,70 +421,31 @@ class Compiler:
         first one of the process needs it.
         """
         results: list[Result] = []
-        for _, same in groupby(launches, key=lambda x: x.captured.gpu):
-            end = len(results) + len(list(same))
+        end = 0
+
+        def add(result: Result) -> None:
+            results.append(result)
+            self.finish(len(results) - 1, result)
+            if len(results) < end:
+                self.begin(len(results))
+
+        for gpu, same in groupby(launches, key=lambda x: x.captured.gpu):
+            end += len(list(same))
+            self.begin(len(results))
             while len(results) < end:
-                how = self._run_child(launches[len(results) : end], results)
+                rest = launches[len(results) : end]
+                task = partial(self._compile_all, rest)
+                ending = run_forked(task, add, self.seconds, self.memory)
                 if len(results) < end:
-                    planned = launches[len(results)]
-                    output = _find_last_error(self.workdir, planned.captured.gpu)
-                    self._add(results, Failure(planned.label, f"{how}{output and f' ({output})'}"))
+                    output = _find_last_error(self.workdir, gpu)
+                    how = f"{self._explain(ending)}{output and f' ({output})'}"
+                    add(Failure(launches[len(results)].label, how))
         return results
 
-    def _add(self, results: list[Result], result: Result) -> None:
-        results.append(result)
-        self.finish(len(results) - 1, result)
-
-    def _run_child(self, launches: Sequence[PlannedLaunch], results: list[Result]) -> str:
-        """Add the results of a child; return how it ended."""
-        receiver, sender = Pipe(duplex=False)
-        child = os.fork()  # a Process of multiprocessing may not be started by a daemonic one
-        if child == 0:
-            try:
-                self._compile_all(launches, sender)
-            finally:
-                os._exit(0)
-        sender.close()
-        with suppress(OSError):  # whichever process is first
-            os.setpgid(child, child)
-        clock, last_beat, spent = Clock(lambda: group_of(child)), time.monotonic(), 0.0
-        end, status = len(results) + len(launches), None
-        try:
-            self.begin(len(results))
-            while True:
-                if status is None:  # asked first: what it sent before its end is received
-                    pid, code = os.waitpid(child, os.WNOHANG)
-                    status = code if pid else None
-                result = _receive(receiver)
-                if result is not None:
-                    self._add(results, result)
-                    spent = 0.0
-                    if len(results) < end:
-                        self.begin(len(results))
-                elif status is not None:
-                    return _describe_end(status)
-                spent += clock.advance()
-                used = memory_of_group(child)
-                if spent > self.seconds:
-                    return f"no end after {self.seconds:g} s, with a larger --time-limit more"
-                if used > self.memory:
-                    allowed = f"{self.memory / 2**30:.3g} allowed"
-                    return f"{used / 2**30:.1f} GiB of memory in use ({allowed})"
-                if time.monotonic() - last_beat > BEAT:
-                    last_beat = time.monotonic()
-                    self.beat()
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child, signal.SIGKILL)  # with its children, such as an assembler
-            if status is None:
-                os.waitpid(child, 0)
-            receiver.close()
-
-    def _compile_all(self, launches: Sequence[PlannedLaunch], sender: Connection) -> None:
+    def _compile_all(
+        self, launches: Sequence[PlannedLaunch], send: Callable[[Result], None]
+    ) -> None:
         """Compile launches in the child."""
-        with suppress(OSError):
-            os.setpgid(0, 0)
-        die_with_parent()
         for planned in launches:
             result: Result
             try:
@@ -507,24 +456,16 @@ class Compiler:
                 traceback.print_exc()
                 reason = f"{format_error(error)} of gemmproof itself (please report it)"
                 result = Failure(planned.label, reason, internal=True)
-            sender.send(result)
+            send(result)
 
-
-def _receive(receiver: Connection) -> Result | None:
-    """Return what a child sent, waiting a moment for it; None if it sent nothing, or ended."""
-    try:
-        result: Result | None = receiver.recv() if receiver.poll(TICK) else None
-    except (EOFError, OSError):  # the end, also in the middle of a result
-        time.sleep(TICK)
-        return None
-    return result
-
-
-def _describe_end(status: int) -> str:
-    if not os.WIFSIGNALED(status):
-        return "a process that ended"
-    names, number = {s.value: s.name for s in signal.Signals}, os.WTERMSIG(status)
-    return f"a process that died of {names.get(number, f'signal {number}')}"
+    def _explain(self, ending: Ending) -> str:
+        if ending.kind == "hang":
+            return f"no end after {self.seconds:g} s, with a larger --time-limit more"
+        if ending.kind == "memory":
+            allowed = f"{self.memory / 2**30:.3g} allowed"
+            return f"{ending.used / 2**30:.1f} GiB of memory in use ({allowed})"
+        died = f"died of {format_signal(-ending.code)}" if ending.code < 0 else "ended"
+        return f"a process that {died}"
 
 
 def compile_for(
@@ -542,11 +483,8 @@ def compile_for(
     def finish(number: int, result: Result) -> None:
         report_result(emit, first + number, result)
 
-    def beat() -> None:
-        emit({"event": "advanced"})
-
     memory = min(request.memory, int(0.8 * available_memory()))
-    compiler = Compiler(Path(request.workdir), request.seconds, memory, begin, finish, beat)
+    compiler = Compiler(Path(request.workdir), request.seconds, memory, begin, finish)
     return compiler.compile(launches)
 
 

@@ -37,7 +37,7 @@ from gemmproof.reference.provenance import format_count, format_error
 from gemmproof.reference.simulation import SimulatorError
 from gemmproof.target import TargetError, line_of, require_case
 from gemmproof.worker.load_kernel import find_kernel
-from gemmproof.worker.protocol import Event, Listener, Request
+from gemmproof.worker.protocol import Listener, Request
 
 # -- launches ------------------------------------------------------------------------------------
 # of each axis, unless the command or the contract gives another
@@ -198,7 +198,7 @@ def compile_dots(request: Request, emit: Listener) -> None:
             def try_dots(changed: Iterable[Dot], other: str) -> list[str | None]:
                 """Compile dots for a GPU; return the label of each one's tensor core."""
                 tried = [plan_dot(request.name, x, other) for x in changed]
-                return [*map(_label_core, compile_for(request, _silence(emit), tried))]
+                return [*map(_label_core, compile_for(request, lambda event: None, tried))]
 
             remedies = tuple(find_remedies(dot, gpu, try_dots))
             report_result(emit, number, replace(result, remedies=remedies))
@@ -215,16 +215,6 @@ def plan_dot(name: str, dot: Dot, gpu: str) -> PlannedLaunch:
         launch_dot(dot)
     record = describe_launch(launches[0], dot.dtype)
     return PlannedLaunch(f"{name} {dot.dtype} for {gpu}: {dot.warps} warps", record, launches[0])
-
-
-def _silence(emit: Listener) -> Listener:
-    """Return a listener that passes heartbeats on, and no result."""
-
-    def listen(event: Event) -> None:
-        if event["event"] == "advanced":
-            emit(event)
-
-    return listen
 
 
 def is_without_cores(lowering: LoweredLaunch) -> bool:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from collections.abc import Callable
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.contract import Contract
-from gemmproof.reference.provenance import Heartbeat
-from gemmproof.worker.processes import Clock, die_with_parent, resident
+from gemmproof.worker.forked import run_forked
+from gemmproof.worker.processes import available_memory
 
-SURVIVED = 86  # exit status of a child that survived the case
-TICK = 0.01  # seconds between two polls of a child
 MOST_RUNS = 60  # of the whole search
 HASTE = 10  # the first candidates have this fraction of the time limit
 
@@ -36,6 +31,13 @@ def smallest(
     survivors: set[Case] = set()
     runs = 0
 
+    def run_case(candidate: Case, seconds: float) -> str:
+        free = int(0.8 * available_memory())
+        ending = run_forked(
+            lambda send: run(candidate), lambda result: None, seconds, min(memory, free)
+        )
+        return "full" if ending.kind == "memory" and ending.used <= memory else ending.kind
+
     def fails(candidate: Case) -> bool | None:
         nonlocal runs
         if candidate in survivors:
@@ -43,7 +45,7 @@ def smallest(
         if runs >= MOST_RUNS:
             return None
         runs += 1
-        fate = _end_of(run, candidate, allowed, memory)
+        fate = run_case(candidate, allowed)
         tried()
         if fate == "done":
             survivors.add(candidate)
@@ -53,32 +55,7 @@ def smallest(
         smaller = shrink(case, contract, fails)
         if smaller == case or allowed == seconds:
             return smaller
-        if _end_of(run, smaller, seconds, memory) == end:
+        if run_case(smaller, seconds) == end:
             return smaller
         # a candidate was slow, which is no proof that it never ends: try again with more time
         allowed = min(4 * allowed, seconds)
-
-
-def _end_of(run: Callable[[Case], object], case: Case, seconds: float, memory: int) -> str:
-    """Return how a child that runs the case ends: "done" or the name of its death."""
-    child = os.fork()
-    if child == 0:
-        try:
-            die_with_parent()
-            Heartbeat.send = staticmethod(lambda: None)  # the parent sends heartbeats
-            run(case)
-        finally:
-            os._exit(SURVIVED)
-    spent, clock = 0.0, Clock(lambda: [child])
-    while True:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            exited = os.WIFEXITED(status) and os.WEXITSTATUS(status) == SURVIVED
-            return "done" if exited else "crash"
-        spent += clock.advance()
-        if spent > seconds or resident(child) > memory:
-            end = "hang" if spent > seconds else "memory"
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return end
-        time.sleep(TICK)

@@ -33,6 +33,7 @@ import signal
 from dataclasses import dataclass, field
 
 from gemmproof.fake_device import REMEDY
+from gemmproof.worker.processes import format_signal
 from gemmproof.worker.protocol import ANSWERS, Event
 
 # Signals by which Linux, a person or a batch system ends processes; all others mean a fault.
@@ -90,8 +91,7 @@ class WorkerExit:
             self.where = self.events["left"]["where"]
             self.file = self.where and self.where.rpartition(":")[0]
         elif status < 0:
-            names = {s.value: s.name for s in signal.Signals}
-            name = names.get(-status, f"signal {-status}")
+            name = format_signal(-status)
             self.end, self.how = "crash", f"a process that died of {name}"
             if -status in OUTSIDE:
                 oom = " (Linux does so where memory runs out)" * (name == "SIGKILL")

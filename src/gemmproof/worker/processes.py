@@ -144,6 +144,11 @@ def environment(pid: int) -> bytes:
         return b""
 
 
+def format_signal(number: int) -> str:
+    """Return the name of a signal, such as SIGSEGV."""
+    return {s.value: s.name for s in signal.Signals}.get(number, f"signal {number}")
+
+
 # -- clock ---------------------------------------------------------------------------------------
 LONGEST = 0.1  # seconds between two samples, during all of which a sleeper is assumed to sleep
 
