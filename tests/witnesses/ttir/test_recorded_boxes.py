@@ -29,11 +29,9 @@ def test_a_forgotten_boundary_check_is_told_as_such(version):
     assert not any("boundary_check lacks" in got for got in unpadded)
     (fault,) = (f for f in strays(version, x, uncheck) if f.got not in unpadded)
     assert (fault.access, fault.operand, fault.axis) == ("load", "a", "K")
-    assert fault.got == (
-        "columns 13..15 of a (K=13) are read by 1 program through a block pointer of block"
-        " [8, 16] at offsets [0, 0] of shape [16, 13] with strides [16, 1]; its boundary_check"
-        " lacks axis 1"
-    )
+    assert (fault.programs, fault.expected) == (1, "columns 0..12")
+    assert fault.got.startswith("columns 13..15 ")
+    assert fault.got.endswith("its boundary_check lacks axis 1")
 
 
 @pytest.mark.parametrize("version", ["3.6.0", "3.7.0"])

@@ -35,8 +35,10 @@ def test_a_block_begins_a_multiple_of_16_bytes_into_a_row(column, dtype):
         seen = shifted(x, y, **at)
         assert [f.kind for f in seen.faults] == ["bad_descriptor"] * (nbytes % 16 != 0)
         if seen.faults:
-            assert seen.faults[0].got.startswith(f"a block that begins {nbytes} bytes into a row")
-            assert seen.faults[0].expected == "a multiple of 16 bytes"
+            (fault,) = seen.faults
+            assert fault.operand == ("a" if "column" in at else "b")
+            assert fault.got.startswith(f"a block that begins {nbytes} bytes")
+            assert fault.expected == "a multiple of 16 bytes"
 
 
 @pytest.mark.parametrize("target", ["sm_80", "gfx942"])
@@ -81,7 +83,9 @@ def test_rows_that_are_stored_to_their_end_end_at_16_bytes(columns, dtype, targe
     assert [f.kind for f in seen.faults] == ["bad_descriptor"] * wrong
     if wrong:
         nbytes = columns * x.element_size()
-        assert seen.faults[0].got.startswith(f"a block stored beyond rows of {nbytes} bytes")
+        assert seen.faults[0].operand == "b"
+        assert seen.faults[0].expected.endswith("stored whole")
+        assert f"rows of {nbytes} bytes" in seen.faults[0].got
 
 
 def test_what_is_behind_rows_of_a_wrappers_own_memory_may_be_filled():
