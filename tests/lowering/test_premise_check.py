@@ -100,7 +100,8 @@ def test_a_kernel_without_dots_has_no_premise():
 
 @pytest.mark.parametrize("target", [None, "gfx942"])
 def test_without_a_prediction_there_is_no_premise(target, capsys):
-    with pytest.raises(ValueError, match=f"check_model: got target {target}, expected one of sm_70"):
+    text = f"check_model: got target {target}, expected one of sm_70"
+    with pytest.raises(ValueError, match=text):
         check(KERNEL, case=CASE, target=target, check_model=True)
     options = [] if target is None else ["--target", target]
     assert main(["check", TARGET, "--check-model", *options]) == EXIT["error"]

@@ -61,8 +61,8 @@ def test_a_block_pointer_that_checks_too_little():
     """K of a is not checked: the axis and the line."""
     a, b = lay_out("padded", 37, 29), lay_out("padded", 29, 45)
     faults = [f for f in run(by_pointer("zero", (0,)), a, b).faults if f.kind == "out_of_bounds"]
-    found = [(f.operand, f.axis, f.access, f.expected) for f in faults]
-    assert found == [("a", "K", "load", "columns 0..28")]
+    fault = [(f.operand, f.axis, f.access, f.expected) for f in faults]
+    assert fault == [("a", "K", "load", "columns 0..28")]
     assert faults[0].got.startswith("columns 29..31 ")
 
 
