@@ -1,6 +1,7 @@
 """Cases beyond a contract are tried and reported, and never fail a check."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,9 +21,13 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
 from gemmproof.properties.cases.generate import Survey, is_admitted, vary
 from gemmproof.properties.codec import dump, parse
+from gemmproof.reference.formats import OPERANDS
 from gemmproof.report.record import Report
+from gemmproof.worker.load_kernel import load_registered
 
 TILE = (16, 16, 16)
+
+ROOT = Path(__file__).parents[2]
 
 
 def strict(a, b):
@@ -176,3 +181,14 @@ def test_a_comparison_never_leads_from_a_whole_case_to_a_sampled_one():
     assert vary(case, wide(), M=8001) is not None
     assert vary(case, wide(), M=16000, N=16000) is None
     assert not any(c.is_sampled for c in select_cases([case, Case(57344, 57344, 1)]))
+
+
+@pytest.mark.parametrize("kernel", load_registered(str(ROOT / "conftest.py")), ids=lambda k: k.name)
+def test_each_step_beyond_a_contract_of_ours_is_a_contract(kernel):
+    """Sums in units of 13 bits are those of fp8 alone: no step adds a format that has no such."""
+    steps = list(list_beyond(kernel.contract, Survey().tiles[0][0]))
+    assert all(step.apply(kernel).contract != kernel.contract for step in steps)
+    if kernel.contract.accumulator == "e8m13":
+        assert {step.name for step in steps} & set(OPERANDS) == {"fp8e4m3", "fp8e5m2"} - {
+            *kernel.contract.formats
+        }

@@ -120,7 +120,9 @@ def _list_wider(contract: Contract, case: Case, tile: Tile) -> Iterator[Contract
             views = (*_lay_out(case, [*HUGE]), *far)
             yield ContractStep("2**31 elements", option, {"layouts": ANY, "huge": True}, views)
     for dtype in OPERANDS:
-        if dtype not in contract.formats:
+        # sums in units of 13 bits are those of fp8 alone
+        can_sum = contract.accumulator in ("fp32", *FORMATS[dtype].promises)
+        if dtype not in contract.formats and can_sum:
             other = replace(case, dtype=dtype)
             # integers of a few bits do not show that fp32 operands are read as tf32
             tried = (other, replace(other, fill="normal", seed=1))
