@@ -77,13 +77,10 @@ def _decode(kind: Any, data: Plain, path: str) -> Any:
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return _decode_union(parts, data, path)
-    if origin is Literal:
-        _require(any(data is part or data == part for part in parts), kind, data, path)
-        return data
-    if kind is Any:
-        return data
     _require(_is_fitting(kind, data), kind, data, path)
     if kind is float:
+        is_held = not isinstance(data, int) or abs(data) <= sys.float_info.max
+        _require(is_held, kind, data, path)  # JSON has integers of any size
         return NOT_FINITE[data] if isinstance(data, str) else float(data)
     if origin is tuple and parts[-1] is not Ellipsis:
         _require(len(data) == len(parts), kind, data, path)
@@ -175,8 +172,8 @@ def _is_fitting(kind: Any, data: Plain) -> bool:
     origin = get_origin(kind) or kind
     if origin is Any:
         return True
-    if origin is Literal:
-        return data in get_args(kind)
+    if origin is Literal:  # 1 and True are equal
+        return any(type(data) is type(part) and data == part for part in get_args(kind))
     if origin is float:
         return type(data) in (int, float) or (isinstance(data, str) and data in NOT_FINITE)
     if origin in (tuple, list, set, frozenset):
