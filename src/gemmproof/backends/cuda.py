@@ -25,13 +25,11 @@ from gemmproof.engine.sections import (
     begin_report,
     describe_passes,
     emit_partial,
-    find_unexpected,
     judge_compiled,
     make_report,
     update_report,
 )
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.finding import find_reasons
 from gemmproof.properties.judges.determinism import PREDICTED, count_predicted
 from gemmproof.properties.judges.memory_use import ENDS, is_cuda_error
 from gemmproof.properties.kernel import KernelUnderTest
@@ -39,7 +37,7 @@ from gemmproof.properties.observation import Observation
 from gemmproof.properties.property_table import BY_NAME, is_predicted, list_required, list_unseen
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import format_count
-from gemmproof.report.record import Note, PropertyResult, Report, Verdict, mark_failures
+from gemmproof.report.record import Note, PropertyResult, Report, Verdict
 from gemmproof.worker.protocol import Listener
 
 # -- selection of a backend ----------------------------------------------------------------------
@@ -138,7 +136,7 @@ def launch_cases(
         _judge_case(lane, replace(case, calls=len(FILLS)), tune=last)
         if lane.broken:
             break
-    return _report(lane, report, len(drawn))
+    return _report(lane, len(drawn))
 
 
 def _judge_case(lane: _Lane, case: Case, tune: bool) -> None:
@@ -259,27 +257,18 @@ def explain_no_launch(report: Report, reason: str) -> Report:
     return replace(report, properties=(*report.properties, result))
 
 
-def _report(lane: _Lane, report: Report, drawn: int) -> Report:
-    findings = dedupe(lane.judged)
-    expected = lane.kernel.contract.reasons
-    required = list_required(lane.kernel, launched=True)
-    properties = mark_failures(
-        (*report.properties, *lane.tally.list_results(required)), findings, expected
+def _report(lane: _Lane, drawn: int) -> Report:
+    report = update_report(lane.begun, lane.kernel, lane.tally, dedupe(lane.judged))
+    unpredicted = (PREDICTED, CUDA, "pass" if lane.lacks else "")
+    properties = tuple(
+        replace(p, status="not run") if (p.name, p.backend, p.status) == unpredicted else p
+        for p in report.properties
     )
-    if lane.lacks:
-        properties = tuple(
-            replace(p, status="not run")
-            if (p.label, p.status) == (f"{PREDICTED} on {CUDA}", "pass")
-            else p
-            for p in properties
-        )
     launched = (p for p in properties if p.backend == CUDA and p.name in (ENDS, PREDICTED))
     verdict: Verdict = "incomplete" if any(p.status == "not run" for p in launched) else "pass"
     return replace(
         report,
         properties=properties,
-        findings=find_unexpected(findings, lane.kernel),
-        expected=tuple(find_reasons(findings, expected)),
         versions={**report.versions, **lane.device.facts},
         notes=tuple(Note(text, verdict) for text in _notes(lane, drawn)),
     )

@@ -231,21 +231,10 @@ def make_report(
     kernel: KernelUnderTest, drawn: list[CaseResult], findings: list[Finding]
 ) -> Report:
     """Return the report of the simulated cases."""
-    expected = kernel.contract.reasons
-    counted = tally(SIMULATOR, drawn).list_results(list_required(kernel))
-    results = mark_failures(counted, findings, expected)
-    return Report(
-        schema=SCHEMA,
-        target=kernel.name,
-        properties=results,
-        findings=find_unexpected(findings, kernel),
-        seconds=0.0,
-        versions=versions(),
-        notes=tuple(_note_unknown(drawn, results)),
-        names=parameters_of(kernel.launch),
-        expected=tuple(find_reasons(findings, expected)),
-        coverage=cover(kernel.contract, drawn),
-    )
+    begun = begin_report(kernel, launched=False)
+    report = update_report(begun, kernel, tally(SIMULATOR, drawn), findings)
+    notes = tuple(_note_unknown(drawn, report.properties))
+    return replace(report, notes=notes, coverage=cover(kernel.contract, drawn))
 
 
 def find_unexpected(findings: Sequence[Finding], kernel: KernelUnderTest) -> tuple[Finding, ...]:
