@@ -50,12 +50,6 @@ def exact_product(a: Array, b: Array) -> tuple[Array, Array]:
     return c, e
 
 
-def magnitude_product(a: Array, b: Array) -> Array:
-    """Bound |a| |b| from above in float64, summed over k; Inf and NaN operands count as zero."""
-    wide_a, wide_b = (np.where(np.isfinite(x), np.abs(x), 0.0) for x in (widen(a), widen(b)))
-    return (wide_a @ wide_b) * (1.0 + a.shape[-1] * 2.0**-52)
-
-
 def special_values(a: Array, b: Array) -> Array | None:
     """Return a @ b where Inf and NaN among float64 operands decide it, in any order of the sum.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # -- verdict -------------------------------------------------------------------------------------
-PROVED, REFUTED, NOT_DECIDED = STATUSES = ("proved", "refuted", "not decided")
+PROVED, REFUTED, NOT_DECIDED = ("proved", "refuted", "not decided")
 TIME, DEATH = "time", "death"  # limits that cut a proof short
 SECONDS = 10.0  # counted (reference/work.py), for all that is proved of a kernel
 

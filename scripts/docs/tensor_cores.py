@@ -16,7 +16,7 @@ from gemmproof.reference.dot.tensor_core import Unit
 from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
-from gemmproof.svg import write_svg
+from gemmproof.report.svg import write_svg
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "what-your-tensor-core-computes.md"

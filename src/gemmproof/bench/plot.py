@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmproof.bench.record import CONTROL, WRONG, BenchReport, TimedRow
-from gemmproof.svg import write_svg
+from gemmproof.report.svg import write_svg
 
 # The colours of Okabe and Ito, which everybody can distinguish; markers distinguish them in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -9,8 +9,8 @@ from typing import Any
 from gemmproof.properties.judges.accumulator_drift import DATA, Drift
 from gemmproof.reference.formats import FORMATS
 from gemmproof.report.record import Report
+from gemmproof.report.svg import write_svg
 from gemmproof.report.text import kernel_name
-from gemmproof.svg import write_svg
 
 # The colours of Okabe and Ito, which everybody can distinguish; markers distinguish them in print.
 STYLES = {

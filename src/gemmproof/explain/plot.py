@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gemmproof.svg import write_svg
+from gemmproof.report.svg import write_svg
 
 # by the states of properties/address_map/picture.py; the colours of Okabe and Ito
 LOOKS = (
