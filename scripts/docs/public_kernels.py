@@ -111,7 +111,7 @@ def tabulate_limits(reports: dict[Style, Report]) -> str:
                 message = limit.message.replace("|", "\\|")
                 message = message if len(message) <= 110 else f"{message[:107]}..."
                 cells.append([style.name, limit.name, message, f"`{limit.option}`"])
-    return make_table(("style", "beyond what was promised", "what happens", "option"), cells)
+    return make_table(("style", "beyond the contract", "what happens", "option"), cells)
 
 
 def show_wrong() -> str:

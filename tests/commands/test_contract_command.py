@@ -33,7 +33,7 @@ def test_it_prints_the_words_for_a_conftest_and_what_stops_further(capsys):
     first, *rest = capsys.readouterr().out.splitlines()
     formats = '("fp16", "bf16", "tf32", "fp8e4m3", "fp8e5m2")'
     assert first == f'Contract(formats={formats}, M="0..", N="0..", K="0..")'
-    assert rest[0] == "limits, beyond what was promised:"
+    assert rest[0] == "limits, beyond the contract:"
     limits = {line.split("  ")[1]: line for line in rest[1:]}
     assert "must be contiguous" in limits["any strides"]
     assert limits["any strides"].endswith("--layouts any")

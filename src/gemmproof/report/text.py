@@ -128,7 +128,7 @@ def list_limits(report: Report) -> Iterable[Line]:
             yield (clean(f"{limit.proof}: {limit.option}"), "")
     shown = [limit for limit in report.limits if limit.status in ("limit", "not tried")]
     if shown:
-        yield ("limits, beyond what was promised:", "")
+        yield ("limits, beyond the contract:", "")
     width = max((len(limit.name) for limit in shown), default=0)
     for limit in shown:
         text = limit.message if limit.status == "limit" else f"not tried: {limit.message}"
