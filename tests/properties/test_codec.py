@@ -109,7 +109,7 @@ class Tree:
     kind: typing.Literal["oak", "fir"] = "oak"
     names: dict[str, Leaf] = field(default_factory=dict)
     lines: frozenset[int] = frozenset()
-    one: typing.Literal[1] = 1
+    unit: typing.Literal[1] = 1
     size: int = field(default=0, metadata={"renamed": "height"})
 
 
@@ -124,8 +124,8 @@ WRONG = {
     '{"names": {"leaf": {"x": -1}}}': "tree.names.leaf.x: got -1, expected at least 0",
     f'{{"leaves": [{{"x": 1, "y": 1{"0" * 400}}}]}}': "tree.leaves[0].y: got 1000000000",
     '{"size": 1.0}': "tree.size: got 1.0, expected an integer",
-    '{"one": true}': "tree.one: got True, expected 1",
-    '{"one": 1.0}': "tree.one: got 1.0, expected 1",
+    '{"unit": true}': "tree.unit: got True, expected 1",
+    '{"unit": 1.0}': "tree.unit: got 1.0, expected 1",
     '{"pair": [1]}': "tree.pair: got [1], expected a list of 2",
     '{"pair": [1, 2]}': "tree.pair[1]: got 2, expected a text",
     '{"first": 3}': "tree.first: got 3, expected an object or a text or null",
