@@ -8,12 +8,7 @@ from dataclasses import dataclass, replace
 from gemmproof.properties.contract import PROMISED, list_promised
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.help import read_claim
-from gemmproof.properties.judges import (
-    determinism,
-    exact_values,
-    memory_use,
-    metamorphic,
-)
+from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
 from gemmproof.properties.judges.memory_use import judge_faults
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation, RelatedCall

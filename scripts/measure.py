@@ -12,20 +12,8 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = map(str, (ROOT, ROOT / "src"))
 
 from scripts.command import run
-from scripts.gpu import (
-    corpora,
-    drift,
-    huge,
-    lane,
-    premises,
-    record,
-    registers,
-    sanitize,
-    verdicts,
-)
-from scripts.gpu import (
-    predictions as predict,
-)
+from scripts.gpu import corpora, drift, huge, lane, premises, record, registers, sanitize, verdicts
+from scripts.gpu import predictions as predict
 
 COMMANDS = {
     "dots": record.record_dots,

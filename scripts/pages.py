@@ -26,9 +26,7 @@ from scripts.docs import (
     tensor_cores,
     versions,
 )
-from scripts.docs import (
-    proof_table as proofs,
-)
+from scripts.docs import proof_table as proofs
 
 COMMANDS = {
     "tensor-cores": tensor_cores.make_page,

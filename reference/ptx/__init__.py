@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.arithmetic import Array
-from gemmproof.reference.ptx import (
-    float_instructions,
-    integer_instructions,
-)
+from gemmproof.reference.ptx import float_instructions, integer_instructions
 from gemmproof.reference.ptx.instruction_operands import (
     TYPES,
     Literal,

@@ -6,14 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from scripts.gpu.evidence import (
-    CONFTEST,
-    Row,
-    collect,
-    list_tasks,
-    place_evidence,
-    require_gpu,
-)
+from scripts.gpu.evidence import CONFTEST, Row, collect, list_tasks, place_evidence, require_gpu
 
 from gemmproof.engine.assemble import judge
 from gemmproof.properties.judges.determinism import PREDICTED

@@ -9,15 +9,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from scripts.gpu.evidence import (
-    CONFTEST,
-    ROOT,
-    Row,
-    collect,
-    list_kernels,
-    refuse,
-    run_many,
-)
+from scripts.gpu.evidence import CONFTEST, ROOT, Row, collect, list_kernels, refuse, run_many
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.compiled.assumptions import AssumptionCheck

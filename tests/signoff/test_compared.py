@@ -3,15 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.signoff.made_signoffs import (
-    FINDING,
-    INPUTS,
-    LIMITS,
-    change,
-    identity,
-    report,
-    signed,
-)
+from tests.signoff.made_signoffs import FINDING, INPUTS, LIMITS, change, identity, report, signed
 
 from gemmproof.report.record import Bits, Coverage, ProofResult
 from gemmproof.signoff.record import INCOMPLETE, REFUSED, SIGNED, MutationScore, Signoff

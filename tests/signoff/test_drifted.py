@@ -23,14 +23,7 @@ from gemmproof.properties.judges.accumulator_drift import find_kept
 from gemmproof.reference.accumulator import Accumulator
 from gemmproof.report.record import PropertyResult
 from gemmproof.signoff.page import format_drift
-from gemmproof.signoff.record import (
-    ACCUMULATOR,
-    INCOMPLETE,
-    REFUSED,
-    SIGNED,
-    DriftClass,
-    Signoff,
-)
+from gemmproof.signoff.record import ACCUMULATOR, INCOMPLETE, REFUSED, SIGNED, DriftClass, Signoff
 from gemmproof.signoff.verdict import add_drift
 from gemmproof.worker.entry_points import CHECK
 from gemmproof.worker.protocol import Request

@@ -9,15 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from tests.signoff.made_signoffs import (
-    FINDING,
-    LIMITS,
-    ODD,
-    PROPERTIES,
-    identity,
-    report,
-    signed,
-)
+from tests.signoff.made_signoffs import FINDING, LIMITS, ODD, PROPERTIES, identity, report, signed
 
 from gemmproof.report.record import Coverage, Identity, ProofResult
 from gemmproof.report.text import clean

@@ -20,17 +20,7 @@ from gemmproof.reference.symbolic.interpreter.symbolic_values import (
     swap_lanes,
 )
 from gemmproof.reference.symbolic.lemmas import lane
-from gemmproof.reference.symbolic.terms import (
-    TRUE,
-    Cond,
-    Poly,
-    eq,
-    every,
-    le,
-    make,
-    some,
-    term,
-)
+from gemmproof.reference.symbolic.terms import TRUE, Cond, Poly, eq, every, le, make, some, term
 from gemmproof.reference.ttir import Op
 
 

@@ -9,15 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gemmproof.reference.symbolic.terms import (
-    Atom,
-    Cond,
-    Poly,
-    make,
-    substitute,
-    term,
-    walk,
-)
+from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, make, substitute, term, walk
 
 _PAIR = {"floordiv": "mod", "mod": "floordiv", "div": "rem", "rem": "div"}
 MOST_STEPS = 64

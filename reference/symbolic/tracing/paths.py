@@ -10,10 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-)
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from gemmproof.reference.fake_cuda import fake_gpu
 from gemmproof.reference.provenance import owner, raising_line, words_of

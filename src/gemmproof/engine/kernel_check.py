@@ -29,13 +29,7 @@ from gemmproof.engine.findings import (
     on_integers,
     same_fault,
 )
-from gemmproof.engine.observe import (
-    CaseResult,
-    State,
-    judge,
-    keep_state,
-    observe_case,
-)
+from gemmproof.engine.observe import CaseResult, State, judge, keep_state, observe_case
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, Prover, attempt, conclude
 from gemmproof.engine.sections import (
     Tally,

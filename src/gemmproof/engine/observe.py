@@ -30,14 +30,7 @@ from gemmproof.properties.cases.operands import (
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import READ, ContractError, KernelUnderTest
-from gemmproof.properties.observation import (
-    UNKNOWN,
-    Call,
-    Observation,
-    Raised,
-    Related,
-    list_given,
-)
+from gemmproof.properties.observation import UNKNOWN, Call, Observation, Raised, Related, list_given
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import is_ours, owner, raising_line, words_of
 from gemmproof.reference.simulation import (

@@ -24,12 +24,7 @@ from gemmproof.properties.cases.operands import (
 )
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding, Mismatch
-from gemmproof.properties.judges import (
-    determinism,
-    exact_values,
-    memory_use,
-    metamorphic,
-)
+from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
 from gemmproof.properties.kernel import READ, WRITTEN, KernelUnderTest
 from gemmproof.properties.observation import Observation
 from gemmproof.reference.arithmetic import Array, bits, round_to, widen

@@ -14,14 +14,7 @@ from gemmproof.properties.contract import COMPILER
 from gemmproof.properties.finding import UNEXPECTED, list_by_cause
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.files import Writer, write_json
-from gemmproof.report.record import (
-    AXES,
-    RESIDUES,
-    UNKNOWN,
-    Coverage,
-    Regression,
-    split_residues,
-)
+from gemmproof.report.record import AXES, RESIDUES, UNKNOWN, Coverage, Regression, split_residues
 from gemmproof.report.text import STYLES, Line, Reproduce, clean, format_table, proof_text
 from gemmproof.signoff.record import (
     GRAVEST,

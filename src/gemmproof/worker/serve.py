@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING
 
 from gemmproof.fake_device import DeviceRequest
 from gemmproof.reference.provenance import Heartbeat, format_error, words_of
-from gemmproof.target import (
-    TargetError,
-    line_of,
-)
+from gemmproof.target import TargetError, line_of
 from gemmproof.worker.processes import die_with_parent, resident
 from gemmproof.worker.protocol import STACK, WHERE_SIGNAL, Listener, Request, open_events
 

@@ -12,12 +12,7 @@ from gemmproof.reference.symbolic import lemmas, terms
 from gemmproof.reference.symbolic import solver as solving
 from gemmproof.reference.symbolic.interpreter import control, interpret, memory_rules
 from gemmproof.reference.symbolic.interpreter import symbolic_values as machine_values
-from gemmproof.reference.symbolic.obligations import (
-    contents,
-    coverage,
-    indices,
-    product,
-)
+from gemmproof.reference.symbolic.obligations import contents, coverage, indices, product
 from gemmproof.reference.symbolic.obligations import indices as programs
 from gemmproof.reference.symbolic.obligations.indices import PROVED, Verdict
 from gemmproof.reference.symbolic.terms import FALSE, TRUE, Atom, le, lt, symbol, term, walk
