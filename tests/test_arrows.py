@@ -137,8 +137,8 @@ ADMITTED = {
     "gemmproof.plugin_reports": {"drift"},
     "gemmproof.worker.entry_points": {"drift"},  # a name that two commands request
 }
-# a sign-off reads the records that other commands wrote
-RECORDS = {"gemmproof.bench.record", "gemmproof.mutate.record"}
+# a sign-off reads the records that other commands wrote, and measures drift
+RECORDS = {"gemmproof.bench.record", "gemmproof.drift.record", "gemmproof.mutate.record"}
 
 
 def feature_of(module: str) -> str:

@@ -17,11 +17,10 @@ import triton
 from gemmproof.compiled.record import LoweredLaunch
 from gemmproof.compiled.run import compile_for_gpus
 from gemmproof.lowering.command import DOTS
-from gemmproof.lowering.record import Dot
-from gemmproof.properties.codec import encode
+from gemmproof.lowering.record import Dot, DotRequest
 from gemmproof.reference.formats import FNUZ, OPERANDS
 from gemmproof.reference.gpus import GPUS
-from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.protocol import Listener
 from gemmproof.worker.supervisor import Limits, open_pool, preload
 
 ROOT = Path(__file__).parents[2]
@@ -87,8 +86,8 @@ def compile_cells(cells: dict[str, list[Dot]], jobs: int) -> Iterator[Row]:
 
 def _compile(gpu: str, parts: list[list[Dot]]) -> dict[Dot, LoweredLaunch]:
     def lower_part(dots: list[Dot]) -> dict[Dot, LoweredLaunch]:
-        plan = {"dots": encode(dots), "remedies": False}
-        (launches,) = compile_for_gpus(Request(DOTS, "dot", plan=plan), [gpu], LIMITS, _follow)
+        request = DotRequest("dot", tuple(dots), remedies=False, gpu=gpu)
+        (launches,) = compile_for_gpus(DOTS, [request], LIMITS, _follow)
         if launches.failures or launches.mistake or len(launches.lowerings) != len(dots):
             raise RuntimeError(
                 f"{gpu}: got {launches.failures or launches.mistake}, expected all dots"

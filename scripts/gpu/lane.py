@@ -9,9 +9,10 @@ from pathlib import Path
 from scripts.gpu.evidence import CONFTEST, Row, collect, list_tasks, place_evidence, require_gpu
 
 from gemmproof.engine.assemble import judge
+from gemmproof.engine.request import CheckRequest
 from gemmproof.properties.judges.determinism import PREDICTED
-from gemmproof.worker.entry_points import CHECK
-from gemmproof.worker.protocol import Event, Request
+from gemmproof.target import KernelRef
+from gemmproof.worker.protocol import CaseStarted, Compared, Event
 from gemmproof.worker.supervisor import Limits
 
 LIMITS = Limits(case=120, total=1800)  # compilation takes most of the time
@@ -49,21 +50,16 @@ def judge_one(name: str, format: str, conftest: str, examples: int, seed: int) -
     counts = {"cases": 0, "launched": 0, "launches": 0, "outputs": 0, "equal": 0}
 
     def listen(event: Event) -> None:
-        if event["event"] == "case":
-            counts["launched" if event["phase"] == "launch" else "cases"] += 1
-        elif event["event"] == "compared":
-            for key in ("launches", "outputs", "equal"):
-                counts[key] += event[key]
+        match event:
+            case CaseStarted(_, phase):
+                counts["launched" if phase == "launch" else "cases"] += 1
+            case Compared(launches, equal, outputs):
+                counts["launches"] += launches
+                counts["outputs"] += outputs
+                counts["equal"] += equal
 
-    request = Request(
-        function=CHECK,
-        name=name,
-        conftest=conftest,
-        format=format,
-        max_examples=examples,
-        seed=seed,
-        launch=True,
-    )
+    kernel = KernelRef(name, conftest, format=format)
+    request = CheckRequest(kernel, max_examples=examples, seed=seed, launch=True)
     report, worker = judge(request, LIMITS, listen)
     results = [p for p in report.properties if p.backend == CUDA]
     simulated = [p for p in report.properties if p.backend != CUDA]

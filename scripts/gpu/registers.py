@@ -40,10 +40,8 @@ from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.simulation import CompileError
 from gemmproof.reference.triton_hooks import intercept
 from gemmproof.target import TargetError
-from gemmproof.worker.protocol import Request
 
 FORMATS = ("fp16", "fp8e4m3")
-PLAN: dict[str, Any] = {"sizes": {}, "layouts": {}, "every": False}
 #: Dots that are short of registers, so that there are spills to compare.
 DOTS = {
     "fp32 in full": Dot((64, 64, 32), "fp32", precision="ieee"),
@@ -90,7 +88,7 @@ def _compare(name: str, format: str, gpu: str, driver: CudaDriver | None) -> Row
     kernel = case = None
     if format:
         kernel = next(x for x in list_kernels("registers") if x.name == name)
-        case = make_case(Request("", name, gpu=gpu, plan=PLAN), kernel, format)
+        case = make_case(kernel, format)
         launches = join_launches(capture_explained(kernel, case, gpu, every=False))
     else:
         with capture_launches(gpu) as launches:

@@ -12,13 +12,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmproof.properties.codec import decode
-
 if TYPE_CHECKING:
     from gemmproof.plugin import GemmItem
     from gemmproof.plugin_options import PluginOptions
     from gemmproof.report.record import Report
-    from gemmproof.worker.protocol import Request
+    from gemmproof.target import KernelRef
 
 # the key of one judgement: the kernel of a conftest, at a format, by its drift or all else
 Subject = tuple[str | None, str, str, bool]
@@ -99,11 +97,12 @@ def choose_judge(options: PluginOptions, closes: contextlib.ExitStack) -> Judge:
 
 def _judge_in_worker(item: GemmItem, options: PluginOptions) -> Report:
     """Return the report on a kernel, as check and signoff make it."""
+    from gemmproof.engine.request import CheckRequest
     from gemmproof.engine.saved_cases import find_store, format_saved, judge_kept
-    from gemmproof.worker.entry_points import CHECK
 
-    request = replace(
-        _ask(CHECK, item, options.search.gpu),
+    request = CheckRequest(
+        _refer(item),
+        gpu=options.search.gpu,
         max_examples=options.search.max_examples,
         seed=options.search.seed,
         launch=options.gpu is not None,
@@ -121,32 +120,28 @@ def _judge_in_worker(item: GemmItem, options: PluginOptions) -> Report:
 
 
 def _measure_in_worker(item: GemmItem, options: PluginOptions) -> Report:
+    from gemmproof.drift.record import DriftRequest, read_drift
     from gemmproof.engine.assemble import make_error
     from gemmproof.reference.gpus import DEFAULT
     from gemmproof.report.record import Report
     from gemmproof.worker.entry_points import MEASURE_DRIFT
     from gemmproof.worker.supervisor import watch
 
-    name = item.kernel.name
-    worker = watch(_ask(MEASURE_DRIFT, item, options.search.gpu or DEFAULT), options.worker.limits)
-    if "report" in worker.events:
-        return decode(Report, worker.events["report"]["report"], "report")
-    unmeasured = worker.events.get("unmeasured", {"why": worker.how})["why"]
-    return make_error(name, worker.explain_failure(name) or f"{name}: {unmeasured}")
+    name, request = item.kernel.name, DriftRequest(_refer(item), options.search.gpu or DEFAULT)
+    worker = watch(MEASURE_DRIFT, request, options.worker.limits)
+    measured = read_drift(worker)
+    if isinstance(measured, Report):
+        return measured
+    reason = worker.explain_failure(name) or f"{name}: {measured or worker.how}"
+    return make_error(name, reason)
 
 
-def _ask(function: str, item: GemmItem, target: str | None) -> Request:
-    """Return a request for an item's kernel and format; the worker imports as this process does."""
-    from gemmproof.worker.protocol import Request
+def _refer(item: GemmItem) -> KernelRef:
+    """Return the reference to an item's kernel; the worker imports as this process does."""
+    from gemmproof.target import KernelRef
 
-    return Request(
-        function,
-        item.kernel.name,
-        conftest=item.conftest,
-        format=item.format,
-        gpu=target,
-        path=tuple(sys.path),
-    )
+    path = tuple(sys.path)
+    return KernelRef(item.kernel.name, item.conftest, format=item.format, path=path)
 
 
 def _judge_here(item: GemmItem, options: PluginOptions, broken: list[str]) -> Report:

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -24,6 +24,7 @@ from gemmproof.spelling import find_format
 
 if TYPE_CHECKING:
     from gemmproof.properties.cases.case import Case
+    from gemmproof.properties.contract import Contract
     from gemmproof.properties.kernel import KernelUnderTest, OneOf, Operand
 
 # -- calling -------------------------------------------------------------------------------------
@@ -195,6 +196,26 @@ class Target:
     def name(self) -> str:
         """The kernel's name in reports."""
         return self.function.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRef:
+    """A kernel to be loaded in a worker.
+
+    It is the one that `conftest` registers as `name`, or the function that `target` names under
+    `contract`, called by `calling`. `format` is the only one to judge of a registered kernel, ""
+    for all of its contract. Imports search the folders of `path` first.
+    """
+
+    name: str
+    conftest: str | None = None
+    target: Target | None = None
+    contract: Contract | None = field(
+        default=None, metadata={"late": "gemmproof.properties.contract"}
+    )
+    calling: Calling = field(default_factory=Calling)
+    format: str = ""
+    path: tuple[str, ...] = ()
 
 
 def parse(text: str) -> Target:

@@ -15,7 +15,17 @@ from types import FrameType
 from typing import NoReturn, TextIO
 
 from gemmproof.report.text import clean
-from gemmproof.worker.protocol import Event, Listener
+from gemmproof.worker.protocol import (
+    CaseStarted,
+    Event,
+    Listener,
+    ModelCheckStarted,
+    PartialReport,
+    ProofEnded,
+    ProofStarted,
+    Ready,
+    Started,
+)
 
 
 # -- streams -------------------------------------------------------------------------------------
@@ -123,47 +133,48 @@ class _Part:
 
     def take(self, event: Event, now: float) -> None:
         """Record an event of the worker."""
-        name = event["event"]
-        if name == "ready":  # also of a worker that was restarted
-            self.beyond = self.beyond or self.total > 0
-            self.activity, self.total, self.done, self.share = "loading", 0, 0, 0.0
-            self.drawing, self.launches, self.compiled = False, 0, 0
-        elif name == "proof":
-            most = f"proving it for every size, in {event['seconds']:g} s at most"
-            self.activity = "drawing cases" if event["done"] else most
-        elif name == "model_check":
-            self.drawing, self.beyond = False, True
-            position = self._count_launch(event["number"] - 1, event["of"], now)
-            self.activity = f"compiling what was predicted: {position}, {event['launch']}"
-        elif name == "start":
-            self.total, self.beyond = event["examples"], False
-        elif name == "case":
-            self._take_case(event, now)
-        elif name == "partial" and self.drawing:
-            self.done, self.moved = self.done + 1, now
+        match event:
+            case Ready():  # also of a worker that was restarted
+                self.beyond = self.beyond or self.total > 0
+                self.activity, self.total, self.done, self.share = "loading", 0, 0, 0.0
+                self.drawing, self.launches, self.compiled = False, 0, 0
+            case ProofStarted(_, seconds):
+                self.activity = f"proving it for every size, in {seconds:g} s at most"
+            case ProofEnded():
+                self.activity = "drawing cases"
+            case ModelCheckStarted(launch, number, of):
+                self.drawing, self.beyond = False, True
+                position = self._count_launch(number - 1, of, now)
+                self.activity = f"compiling what was predicted: {position}, {launch}"
+            case Started(examples):
+                self.total, self.beyond = examples, False
+            case CaseStarted():
+                self._take_case(event, now)
+            case PartialReport() if self.drawing:
+                self.done, self.moved = self.done + 1, now
 
-    def _take_case(self, event: Event, now: float) -> None:
-        phase = event.get("phase", "draw" if self.total else "")
+    def _take_case(self, event: CaseStarted, now: float) -> None:
+        phase = event.phase or ("draw" if self.total else "")
         self.drawing = phase == "draw"
         self.beyond = self.beyond and not self.drawing
-        if self.launches and "of" not in event:  # all of them are compiled
+        if self.launches and event.of is None:  # all of them are compiled
             self.launches, self.compiled, self.share = 0, 0, 0.0
-        if (self.drawing and not self.done) or event.get("share") == 0:
+        if (self.drawing and not self.done) or event.share == 0:
             self.began = now
         if phase == "shrink":
             self.activity = "looking for the smallest case that fails"
         elif phase == "limit":
-            name = event.get("limit", [""])[0]
-            self.activity = f"beyond the contract: {name}" if name else "narrower contracts"
+            beyond = event.limit and event.limit[0]
+            self.activity = f"beyond the contract: {beyond}" if beyond else "narrower contracts"
         elif phase == "launch":
-            self.activity = f"on the GPU: {event['case']}"
-        elif "of" in event:
-            position = self._count_launch(event["index"], event["of"], now)
-            self.activity = f"{position}: {event['case']}"
+            self.activity = f"on the GPU: {event.case}"
+        elif event.of is not None:
+            position = self._count_launch(event.index, event.of, now)
+            self.activity = f"{position}: {event.case}"
         elif not self.drawing:
-            self.activity = event["case"]
-        if "share" in event:
-            self.share, self.moved = event["share"], now
+            self.activity = event.case
+        if event.share is not None:
+            self.share, self.moved = event.share, now
 
     def _count_launch(self, index: int, of: int, now: float) -> str:
         """Record that a launch is about to be compiled; return which one of how many, as text."""

@@ -10,6 +10,8 @@ import pytest
 from scripts.gpu import evidence, lane
 from tests.backends.fake_gpu import FakeGpu
 
+from gemmproof.worker.protocol import Compared
+
 HERE = Path(__file__).parent
 STYLES = "tests/corpora/registered.py"
 CONFTEST = """
@@ -17,6 +19,7 @@ import os, sys
 sys.path[:0] = [{here!r}, {root!r}]
 import fake_gpu, launched_kernels as kernels
 from gemmproof.backends import cuda_device
+from gemmproof.worker.protocol import Compared
 
 def fault(call, result, tensors):
     if {dies} and call > 3:
@@ -121,7 +124,7 @@ def test_only_bits_that_nobody_can_predict_may_be_missing(missing, note, expecte
     report = SimpleNamespace(verdict="incomplete", properties=held, findings=[], note=note)
 
     def judge(request, limits, listen):
-        listen({"event": "compared", "launches": 3, "outputs": 0, "equal": 0})
+        listen(Compared(3, 0, 0))
         return report, SimpleNamespace(seconds=1.0)
 
     monkeypatch.setattr(lane, "judge", judge)

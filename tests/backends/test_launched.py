@@ -32,6 +32,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import dump, parse
 from gemmproof.reference.simulator.ops import dots
 from gemmproof.report.record import Report
+from gemmproof.worker.protocol import CaseStarted, ModelCheckStarted, PartialReport
 
 
 # -- right kernels -------------------------------------------------------------------------------
@@ -45,14 +46,14 @@ def test_a_right_kernel_holds_on_the_device():
     assert "9 launches of 3 of 3 cases on the fake GPU (sm_90, driver 1.2)" in report.note
     assert report.versions["device"] == "fake GPU"
     assert device.fill == [*FILLS] * 3
-    assert [e["phase"] for e in events if e["event"] == "case"] == ["launch"] * 3
-    counts = [launched_examples(e) for e in events if e["event"] == "partial"]
+    assert [e.phase for e in events if isinstance(e, CaseStarted)] == ["launch"] * 3
+    counts = [launched_examples(e) for e in events if isinstance(e, PartialReport)]
     assert counts == [1, 2, 3]
 
 
 def launched_examples(event):
     """Return the number of launched cases in the report so far."""
-    results = {(p["name"], p["backend"]): p["examples"] for p in event["report"]["properties"]}
+    results = {(p.name, p.backend): p.examples for p in event.report.properties}
     return results["runs_to_completion", "cuda"]
 
 
@@ -198,8 +199,8 @@ def test_the_engine_and_the_lane_agree_on_a_checked_kernel():
     cases = []
 
     def listener(event):
-        if event["event"] == "case":
-            cases.append(Case.from_json(event["case"]))
+        if isinstance(event, CaseStarted):
+            cases.append(Case.from_json(event.case))
 
     report = check(kernel, max_examples=6, listener=listener)
     after = launch_cases(kernel, report, cases, FakeGpu(), lambda event: None)
@@ -239,9 +240,8 @@ def test_bits_that_differ_are_a_finding_where_the_premises_hold():
     report, *_ = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
     assert only_root(report).property == "equals_prediction"
     _, _, events = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
-    first = next(e for e in events if e["event"] == "partial" and e["report"]["findings"])
-    names = [e["event"] for e in events]
-    assert names.index("model_check") < events.index(first)
+    kinds = [type(e) for e in events if not isinstance(e, PartialReport) or e.report.findings]
+    assert kinds.index(ModelCheckStarted) < kinds.index(PartialReport)
 
 
 @pytest.mark.lane("full")
@@ -252,7 +252,7 @@ def test_bits_that_differ_are_none_where_a_premise_does_not_hold(wrong_model):
     assert statuses(report)["equals_prediction"][0] == "not run"
     assert "equals_prediction not run: " in report.note
     assert "5 of k at once, onto the sum before it; compiled to 4 mma m16n8k16" in report.note
-    assert not any(e["report"]["findings"] for e in events if e["event"] == "partial")
+    assert not any(e.report.findings for e in events if isinstance(e, PartialReport))
 
 
 def test_other_faults_of_the_same_launch_are_told_all_the_same(wrong_model):
@@ -262,7 +262,7 @@ def test_other_faults_of_the_same_launch_are_told_all_the_same(wrong_model):
 
 def test_what_is_as_predicted_is_compiled_only_where_that_is_asked_for():
     events = launch(kernels.plain, FLIPPED)[2]
-    assert not any(e["event"] == "model_check" for e in events)
+    assert not any(isinstance(e, ModelCheckStarted) for e in events)
     assumptions = AssumptionCheck(events.append, every=True)
     launch_cases(
         *make_kernel(kernels.plain, CONTRACT), FLIPPED, FakeGpu(), events.append, assumptions

@@ -14,13 +14,20 @@ from tests.support.cli_project import NO_ROOM, refuse
 
 from gemmproof.bench import command
 from gemmproof.bench import task as worker
-from gemmproof.bench.record import BenchReport
+from gemmproof.bench.record import BenchReport, BenchRequest
 from gemmproof.cli import main
-from gemmproof.properties.codec import decode
+from gemmproof.properties.codec import decode, dump
 from gemmproof.target import TargetError
 from gemmproof.terminal import Interrupted
 from gemmproof.worker.ends import WorkerExit
-from gemmproof.worker.protocol import EVENT_FIELDS, Request
+from gemmproof.worker.protocol import (
+    CaseStarted,
+    Done,
+    Failed,
+    Ready,
+    read_event,
+    write_event,
+)
 
 KERNELS = """
 import torch
@@ -60,24 +67,22 @@ def project_files(monkeypatch, tmp_path):
     monkeypatch.setattr(command, "watch", watch_here)
 
 
-def watch_here(request: Request, limits, listener) -> WorkerExit:
+def watch_here(function: str, request: BenchRequest, limits, listener) -> WorkerExit:
     """Run the worker in this process, on the fake device, with requests and events as JSON."""
     outcome = WorkerExit()
 
     def emit(event) -> None:
-        received = json.loads(json.dumps(event))
-        assert received.keys() - {"event"} <= EVENT_FIELDS[received["event"]]
-        outcome.take(received)
+        received, held = read_event(write_event(event, 0))
+        outcome.take(received, held)
         listener(received)
 
-    Path("folder").mkdir(exist_ok=True)
-    request.write(Path("folder"))
-    emit({"event": "ready"})
+    request = decode(BenchRequest, json.loads(dump(request)), "request")
+    emit(Ready())
     try:
         device = FakeDevice(matmul=0.02, slow=0.05)
-        worker.serve_on(device, Request.read(Path("folder")), emit)
+        emit(Done(worker.measure_on(device, request, emit)))
     except TargetError as error:
-        emit({"event": "error", "message": str(error)})
+        emit(Failed("error", str(error)))
     return outcome
 
 
@@ -216,10 +221,10 @@ def test_what_was_measured_is_left_where_a_later_shape_fails(capsys, tmp_path) -
 
 
 def test_a_worker_that_dies_is_told_in_one_line(monkeypatch, capsys) -> None:
-    def dies(request, limits, listener) -> WorkerExit:
+    def dies(function, request, limits, listener) -> WorkerExit:
         outcome = WorkerExit(end="crash", how="a process that died of SIGSEGV", where="fast.py:9")
-        outcome.take({"event": "ready"})
-        outcome.take({"event": "case", "case": "24x20x32 fp16", "phase": "launch"})
+        outcome.take(Ready())
+        outcome.take(CaseStarted("24x20x32 fp16", "launch"))
         return outcome
 
     monkeypatch.setattr(command, "watch", dies)
@@ -245,8 +250,8 @@ def test_a_report_without_room_is_incomplete_and_the_table_is_printed(capsys, op
 
 
 def test_what_was_measured_before_an_interruption_is_told(monkeypatch, capsys) -> None:
-    def interrupt(request, limits, listener) -> NoReturn:
-        watch_here(request, limits, listener)
+    def interrupt(function, request, limits, listener) -> NoReturn:
+        watch_here(function, request, limits, listener)
         raise Interrupted(signal.SIGINT)
 
     monkeypatch.setattr(command, "watch", interrupt)

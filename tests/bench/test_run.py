@@ -11,6 +11,7 @@ from gemmproof.bench.problems import Problem
 from gemmproof.bench.record import EAGER, GRAPH, NOISE, RIGHT, WRONG, BenchReport, TimedRow
 from gemmproof.properties.codec import decode, encode
 from gemmproof.target import TargetError
+from gemmproof.worker.protocol import CaseStarted, Part
 
 
 @pytest.mark.parametrize(
@@ -29,11 +30,11 @@ def test_a_kernel_is_timed_beside_the_peer_and_the_peer_beside_itself(cost, verd
     assert (row.how, row.equal_bits) == (GRAPH, True)
     assert row.sets * row.set_bytes > 2 * device.l2_bytes
     assert row.clocks["after"]["sm_clock_mhz"] == 1980.0
-    assert [e["case"] for e in events if e["event"] == "case"] == [
+    assert [e.case for e in events if isinstance(e, CaseStarted)] == [
         "the ceiling of fp16",
         "some/thing 24x20x32 fp16",
     ]
-    assert [e["row"] for e in events if e["event"] == "timed"] == [control, row]
+    assert [e.value for e in events if isinstance(e, Part)] == [control, row]
 
 
 def test_the_rounds_of_a_run_are_abba_and_baab():

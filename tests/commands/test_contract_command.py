@@ -11,12 +11,12 @@ from tests.support.cli_project import refuse
 from gemmproof.cli import EXIT, main
 from gemmproof.contract_search import widest as search
 from gemmproof.contract_search.widest import Checks, find_widest, merge
+from gemmproof.engine.request import CheckRequest
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.report.record import SCHEMA, Limit, PropertyResult, Report
-from gemmproof.worker.entry_points import CHECK
-from gemmproof.worker.protocol import Request
+from gemmproof.target import KernelRef
 from gemmproof.worker.supervisor import Limits
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -112,7 +112,7 @@ class Kernels:
         self.barrier = threading.Barrier(together, timeout=20)
 
     def judge(self, request, limits, listener):
-        contract = Contract.from_dict(request.contract)
+        contract = request.kernel.contract
         (dtype,) = contract.formats
         self.asked.append((dtype, contract.layouts))
         if contract.layouts == "any":
@@ -132,7 +132,7 @@ class Kernels:
 
 def widest(kernels, monkeypatch, jobs=1):
     monkeypatch.setattr(search, "judge", kernels.judge)
-    return find_widest(Contract(), Checks(Request(CHECK, "k"), Limits(), jobs))
+    return find_widest(Contract(), Checks(CheckRequest(KernelRef("k")), Limits(), jobs))
 
 
 def test_the_formats_of_a_contract_are_checked_at_the_same_time(monkeypatch):
@@ -163,7 +163,7 @@ def test_formats_wait_for_no_contract_that_the_stated_one_breaks(monkeypatch, ca
 def test_reports_of_formats_are_merged_each_fault_once(monkeypatch):
     kernels = Kernels(())
     monkeypatch.setattr(search, "judge", kernels.judge)
-    checks = Checks(Request(CHECK, "k"), Limits(), 2)
+    checks = Checks(CheckRequest(KernelRef("k")), Limits(), 2)
     report = merge(checks.check(Contract(formats=("fp16", "int8")), "k"))
     assert (report.verdict, len(report.findings), report.seconds) == ("fail", 1, 2.0)
     (merged,) = report.properties

@@ -20,6 +20,7 @@ from gemmproof.reference.dot import dot_model
 from gemmproof.report.record import Report
 from gemmproof.report.text import kernel_name
 from gemmproof.worker.ends import WorkerExit
+from gemmproof.worker.protocol import CaseStarted, Done, Failed
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +33,10 @@ def reports() -> dict[str, Report]:
     }
 
 
-def run_with(report: Report | None, monkeypatch, *args: str, gpu=None, **events) -> int:
-    """Return the command's exit code if its worker left this report, or these events."""
-    outcome = WorkerExit()
-    outcome.events = {"device": {"gpu": gpu}, **events}
-    if report:
-        outcome.events["report"] = {"report": encode(report)}
+def run_with(report: Report | None, monkeypatch, *args: str, gpu=None, end=None) -> int:
+    """Return the command's exit code if its worker left this report, or ended so."""
+    outcome = end or WorkerExit(done=Done(encode(report)))
+    outcome.parts["device"] = gpu
     monkeypatch.setattr(command, "watch", lambda *_: outcome)
     options = parse_options(["drift", "tests/support/drift_kernels.py:passed", *args])
     return command.run(options)
@@ -86,12 +85,15 @@ def test_without_a_gpu_a_launch_is_incomplete(reports, monkeypatch, capsys) -> N
 
 
 def test_a_dead_worker_is_a_finding_and_a_mistake_is_not(monkeypatch, capsys) -> None:
-    case = {"case": {"case": "product 3"}}
-    assert run_with(None, monkeypatch, **case) == 1
+    died = WorkerExit("crash", case=CaseStarted("product 3"))
+    assert run_with(None, monkeypatch, end=died) == 1
     assert "product 3" in capsys.readouterr().out
-    assert run_with(None, monkeypatch, error={"message": "k.py:3: tl.foo"}) == 2
+    mistake = WorkerExit(failure=Failed("error", "k.py:3: tl.foo"))
+    assert run_with(None, monkeypatch, end=mistake) == 2
     assert capsys.readouterr().err == "gemmproof drift: k.py:3: tl.foo\n"
-    assert run_with(None, monkeypatch, internal={"message": "KeyError: 1"}) == 2
+    assert (
+        run_with(None, monkeypatch, end=WorkerExit(failure=Failed("internal", "KeyError: 1"))) == 2
+    )
 
 
 @pytest.mark.parametrize(

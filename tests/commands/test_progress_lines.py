@@ -10,10 +10,12 @@ from gemmproof import terminal as shown
 from gemmproof.cli import main
 from gemmproof.contract_search import widest as search
 from gemmproof.contract_search.widest import Checks
+from gemmproof.engine.request import CheckRequest
 from gemmproof.properties.contract import Contract
 from gemmproof.report.record import SCHEMA, Report
+from gemmproof.target import KernelRef
 from gemmproof.terminal import say
-from gemmproof.worker.protocol import Request
+from gemmproof.worker.protocol import CaseStarted, PartialReport, Started
 from gemmproof.worker.supervisor import Limits
 
 SLOW = """
@@ -76,10 +78,10 @@ def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
         printed.set()
 
     def judge(request, limits, listener):
-        listener({"event": "start", "examples": 20})
+        listener(Started(20))
         for _ in range(10):
-            listener({"event": "case", "phase": "draw", "case": "{}"})
-            listener({"event": "partial"})
+            listener(CaseStarted("{}", "draw"))
+            listener(PartialReport({}))
         return Report(SCHEMA, request.name, (), (), 0.0, {}), None
 
     def judge_until_printed(*args):
@@ -92,11 +94,12 @@ def test_the_formats_of_a_contract_are_parts(monkeypatch, capsys):
     monkeypatch.setattr(shown, "say", tell)
     monkeypatch.setattr(search, "judge", judge_until_printed)
     contract = Contract(formats=("fp16", "bf16"))
-    checks = Checks(Request(CHECK, "matmul"), Limits(), jobs=1)
+    checks = Checks(CheckRequest(KernelRef("matmul")), Limits(), jobs=1)
     assert set(checks.check(contract, "matmul as it is")) == {"fp16", "bf16"}
     lines = capsys.readouterr().err.splitlines()
     assert "matmul as it is: 0 of 2 formats; 10 of 20 cases" in lines
     assert any(line.startswith("matmul as it is: 1 of 2 formats; 10 of 20 c") for line in lines)
     monkeypatch.setattr(search, "judge", judge)
-    Checks(Request(CHECK, "matmul"), Limits(), jobs=1, quiet=True).check(contract, "matmul")
+    checks = Checks(CheckRequest(KernelRef("matmul")), Limits(), jobs=1, quiet=True)
+    checks.check(contract, "matmul")
     assert capsys.readouterr().err == ""

@@ -1,6 +1,15 @@
 """Progress: the completed part, and the time left if there is a basis for an estimate."""
 
 from gemmproof.terminal import Course, format_seconds
+from gemmproof.worker.protocol import (
+    CaseStarted,
+    ModelCheckStarted,
+    PartialReport,
+    ProofEnded,
+    ProofStarted,
+    Ready,
+    Started,
+)
 
 
 class Clock:
@@ -17,35 +26,35 @@ def follow(*options):
 
 
 def case(listen, clock, seconds, phase="draw", **more):
-    listen({"event": "case", "phase": phase, "case": "{}", **more})
+    listen(CaseStarted("{}", phase, **more))
     clock.now += seconds
-    listen({"event": "partial"})
+    listen(PartialReport({}))
 
 
 def test_cases_are_counted_and_the_time_left_follows_from_them():
     clock, course = follow("matmul")
     assert course.tell() == "matmul: loading"
-    course({"event": "ready"})
-    course({"event": "proof", "seconds": 10.0, "done": False})
+    course(Ready())
+    course(ProofStarted((), 10.0))
     assert course.tell() == "matmul: proving it for every size, in 10 s at most"
-    course({"event": "proof", "seconds": 10.0, "done": True})
-    course({"event": "start", "examples": 100})
+    course(ProofEnded())
+    course(Started(100))
     for done in range(1, 5):
         case(course, clock, 0.5)
         # the time of four cases says little about the others
         assert course.tell() == f"matmul: {done} of 100 cases"
     case(course, clock, 0.5)
     assert course.tell() == "matmul: 5 of 100 cases, about 50 s left"
-    course({"event": "case", "phase": "draw", "case": "{}"})
+    course(CaseStarted("{}", "draw"))
     clock.now += 20.0  # a case that takes longer: the time left decreases by as much
     assert course.tell() == "matmul: 5 of 100 cases, about 30 s left"
-    course({"event": "partial"})
+    course(PartialReport({}))
     assert course.tell() == "matmul: 6 of 100 cases, about 6 min left"
 
 
 def test_quick_cases_are_no_basis_until_they_took_a_second():
     clock, course = follow("matmul")
-    course({"event": "start", "examples": 1000})
+    course(Started(1000))
     for _ in range(9):
         case(course, clock, 0.1)
     assert course.tell() == "matmul: 9 of 1000 cases"
@@ -56,12 +65,12 @@ def test_quick_cases_are_no_basis_until_they_took_a_second():
 
 def test_nothing_is_said_of_the_time_that_nothing_tells():
     clock, course = follow("matmul")
-    course({"event": "start", "examples": 20})
+    course(Started(20))
     for _ in range(12):
         case(course, clock, 1.0)
     for phase, more, text in (
         ("shrink", {}, "looking for the smallest case that fails"),
-        ("limit", {"limit": ["int8", ""]}, "beyond the contract: int8"),
+        ("limit", {"limit": ("int8", "")}, "beyond the contract: int8"),
         ("limit", {}, "narrower contracts"),
         ("launch", {}, "on the GPU: {}"),
     ):
@@ -69,16 +78,16 @@ def test_nothing_is_said_of_the_time_that_nothing_tells():
         assert course.tell() == f"matmul: {text}"
     case(course, clock, 1.0)  # of the next format; the cases tried in between do not count
     assert course.tell().startswith("matmul: 13 of 20 cases, ")
-    course({"event": "ready"})  # the worker died, and another one starts
+    course(Ready())  # the worker died, and another one starts
     assert course.tell() == "matmul: loading"
 
 
 def test_products_that_grow_are_measured_by_their_share():
     clock, course = follow("matmul")
-    course({"event": "case", "case": "product 1"})
+    course(CaseStarted("product 1"))
     clock.now += 50.0  # probing, whose time says nothing about measuring
     for share in (0.0, 0.05, 0.2):
-        course({"event": "case", "case": "product 2", "share": share})
+        course(CaseStarted("product 2", share=share))
         assert course.tell() == "matmul: product 2" + ", about 40 s left" * (share == 0.2)
         clock.now += 5.0
     assert course.tell() == "matmul: product 2, about 35 s left"
@@ -87,13 +96,13 @@ def test_products_that_grow_are_measured_by_their_share():
 def test_of_several_workers_the_parts_are_counted():
     clock, course = follow("signoff", 4, "kernels")
     with course.follow("first") as listen:
-        listen({"event": "start", "examples": 10})
+        listen(Started(10))
         case(listen, clock, 6.0)
         assert course.tell() == "signoff: 0 of 4 kernels; 1 of 10 cases"
     assert course.tell() == "signoff: 1 of 4 kernels, about 20 s left"
     with course.follow("second") as second, course.follow("third") as third:
         for listen in (second, third):
-            listen({"event": "start", "examples": 10})
+            listen(Started(10))
         for _ in range(5):
             case(second, clock, 0.0)
         clock.now += 9.0
@@ -103,18 +112,18 @@ def test_of_several_workers_the_parts_are_counted():
 
 
 def compile_launch(listen, clock, index, of, seconds=5.0):
-    listen({"event": "case", "phase": "compile", "case": "f", "index": index, "of": of})
+    listen(CaseStarted("f", "compile", index, of))
     clock.now += seconds
 
 
 def test_launches_are_numbered_and_the_time_left_follows_from_them():
     clock, course = follow("matmul")
-    course({"event": "ready"})
+    course(Ready())
     clock.now += 30.0  # captures, whose time says nothing about compilations
     for index in (0, 1):
         compile_launch(course, clock, index, 10)
     assert course.tell() == "matmul: launch 2 of 10: f, about 40 s left"
-    course({"event": "ready"})  # a worker that continues after one that died
+    course(Ready())  # a worker that continues after one that died
     assert course.tell() == "matmul: loading"
     compile_launch(course, clock, 2, 10, 0.0)
     assert course.tell() == "matmul: launch 3 of 10: f, about 40 s left"
@@ -132,7 +141,7 @@ def test_targets_that_compile_side_by_side_have_a_time_left_before_one_ends():
 
 
 def judge_cases(listen, clock):
-    listen({"event": "start", "examples": 2})
+    listen(Started(2))
     for _ in range(2):
         case(listen, clock, 5.0)
 
@@ -144,14 +153,14 @@ def test_a_kernel_whose_predictions_are_compiled_is_neither_done_nor_estimated()
     assert course.tell() == "signoff: 1 of 3 kernels, about 20 s left"
     with course.follow("second") as listener:
         judge_cases(listener, clock)
-        listener({"event": "model_check", "launch": "f", "number": 3, "of": 8, "done": False})
+        listener(ModelCheckStarted("f", 3, 8))
         text = "compiling what was predicted: launch 3 of 8, f"
         assert course.tell() == f"signoff: 1 of 3 kernels; {text}"
         with course.follow("third") as third:
-            third({"event": "start", "examples": 10})
+            third(Started(10))
             text = "0 of 10 cases and 2 of 8 launches of 2 more"
             assert course.tell() == f"signoff: 1 of 3 kernels; {text}"
-            listener({"event": "case", "phase": "limit", "case": "{}", "limit": ["int8", ""]})
+            listener(CaseStarted("{}", "limit", limit=("int8", "")))
             assert course.tell() == "signoff: 1 of 3 kernels; 2 of 12 cases of 2 more"
         assert course.tell() == "signoff: 2 of 3 kernels; beyond the contract: int8"
     assert course.tell() == "signoff: 3 of 3 kernels, about 1 s left"
@@ -164,13 +173,13 @@ def test_a_kernel_whose_promises_are_compiled_is_neither_done_nor_estimated():
         judge_cases(listen, clock)
     with course.follow("second") as listen:
         judge_cases(listen, clock)
-        listen({"event": "ready"})
+        listen(Ready())
         assert course.tell() == "signoff: 1 of 3 kernels; loading"
         compile_launch(listen, clock, 0, 4)
         compile_launch(listen, clock, 1, 4)
         assert course.tell() == "signoff: 1 of 3 kernels; launch 2 of 4: f"
-        listen({"event": "ready"})
-        listen({"event": "start", "examples": 2})  # everything starts over
+        listen(Ready())
+        listen(Started(2))  # everything starts over
         assert course.tell() == "signoff: 1 of 3 kernels; loading, about 1 min left"
 
 
@@ -178,7 +187,7 @@ def test_premises_of_a_check_have_a_time_left():
     clock, course = follow("matmul")
     judge_cases(course, clock)
     for number in (1, 2):
-        course({"event": "model_check", "launch": "f", "number": number, "of": 5, "done": False})
+        course(ModelCheckStarted("f", number, 5))
         clock.now += 4.0
     text = "compiling what was predicted: launch 2 of 5, f"
     assert course.tell() == f"matmul: {text}, about 15 s left"

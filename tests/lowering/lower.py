@@ -1,10 +1,10 @@
 """Launches captured and compiled in this process, and what NVIDIA's tools report of them."""
 
-import json
 import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from unittest import mock
 
 import torch
@@ -12,8 +12,15 @@ import triton
 
 from gemmproof.compiled.compile import capture_launches, compile_launch, describe_launch
 from gemmproof.compiled.facts import read_facts
+from gemmproof.compiled.record import PLAN, RESULT
 from gemmproof.compiled.run import WorkerResults, read_result
-from gemmproof.worker.protocol import Request
+from gemmproof.worker.protocol import (
+    CaseStarted,
+    Part,
+    WorkerContext,
+    read_event,
+    write_event,
+)
 
 FORMATS = {
     "fp16": torch.float16,
@@ -60,15 +67,20 @@ def count_sass(compiled, workdir):
     return Counter(re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?([A-Z][\w.]*)", text, re.M))
 
 
-def run_task(task, workdir, gpu, plan, kernel=None, **fields):
+def run_task(task, workdir, request, kernel=None):
     """Run a task as its worker would; return the result for the target, and events of launches."""
     events = []
-    limits = {"seconds": 120.0, "memory": 8 << 30, "workdir": str(workdir)}
-    request = Request("", "k", gpu=gpu, plan=plan, **limits, **fields)
+    context = WorkerContext(events.append, 120.0, 8 << 30, Path(workdir))
     with mock.patch.object(sys.modules[task.__module__], "find_kernel", return_value=kernel):
-        task(request, events.append)
-    events = json.loads(json.dumps(events))
-    results = {x["index"]: read_result(x["result"]) for x in events if x["event"] == "lowered"}
-    plans = [x["plan"] for x in events if x["event"] == "planned"] or [{}]
-    target = WorkerResults(gpu, dict(sorted(results.items())), plans[-1])
-    return target, [x for x in events if x["event"] not in ("ready", "advanced")]
+        task(request, context)
+    events = [read_event(write_event(event, 0))[0] for event in events]
+    parts = [event for event in events if isinstance(event, Part)]
+    results = dict(read_result(x.value) for x in parts if x.name == RESULT)
+    plans = [x.value for x in parts if x.name == PLAN] or [None]
+    target = WorkerResults(request.gpu, dict(sorted(results.items())), plans[-1])
+    return target, [x for x in events if isinstance(x, (CaseStarted, Part))]
+
+
+def label(event):
+    """Return the kind of an event of launches: "case", "plan" or "result"."""
+    return event.name if isinstance(event, Part) else "case"

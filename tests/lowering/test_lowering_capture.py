@@ -6,24 +6,25 @@ from pathlib import Path
 import pytest
 from tests.kernels.replaced_ptxas import hide_tools, replace_ptxas
 from tests.lowering import lowered_kernels
-from tests.lowering.lower import capture, run_task
+from tests.lowering.lower import capture, label, run_task
 
 from gemmproof.compiled import compile as compiling
 from gemmproof.compiled.compile import join_launches
+from gemmproof.lowering.record import LaunchRequest
 from gemmproof.lowering.task import compile_launches
 from gemmproof.lowering.text import SCHEMA, describe, document, tabulate
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest, Operand
 from gemmproof.reference.simulation import CompileError
-from gemmproof.target import TargetError
+from gemmproof.target import KernelRef, TargetError
 
 
 def ask(wrapper, workdir, gpu="sm_90", contract=None, operands=None, spec=None, **options):
     """Return the launches of a wrapper that a worker reports, and its events."""
     contract = contract or Contract()
     kernel = KernelUnderTest("k", wrapper, contract, operands=operands or {}, spec=spec)
-    plan = {"sizes": {}, "layouts": {}, "every": False, **options}
-    target, events = run_task(compile_launches, workdir, gpu, plan, kernel)
+    request = LaunchRequest(KernelRef("k"), None, {}, {}, False, gpu)
+    target, events = run_task(compile_launches, workdir, replace(request, **options), kernel)
     assert target.failures == []
     return target.lowerings, events
 
@@ -62,8 +63,8 @@ def test_all_of_it_survives_json_and_is_the_same_again(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(cache))
     (_, first), events = ask(lowered_kernels.several, tmp_path)
     (_, again), _ = ask(lowered_kernels.several, tmp_path)
-    assert [x["event"] for x in events] == ["case", "lowered", "case", "lowered"]
-    assert [(x["index"], x["of"]) for x in events if x["event"] == "case"] == [(0, 2), (1, 2)]
+    assert [label(x) for x in events] == ["case", "result", "case", "result"]
+    assert [(x.index, x.of) for x in events if label(x) == "case"] == [(0, 2), (1, 2)]
     assert first.seconds > 0
     assert replace(first, seconds=0) == replace(again, seconds=0)
     assert document("k", [first], [])["schema"] == SCHEMA

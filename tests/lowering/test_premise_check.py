@@ -24,6 +24,7 @@ from gemmproof.reference.simulator import run
 from gemmproof.reference.simulator.ops import dots
 from gemmproof.report.record import Report
 from gemmproof.report.text import lines
+from gemmproof.worker.protocol import ModelCheckStarted
 
 KERNEL = KernelUnderTest("right", kernels.right, Contract(M="64", N="64", K="64"))
 CASE = Case(64, 64, 64)
@@ -59,8 +60,8 @@ def test_a_check_tells_that_what_it_predicts_is_compiled():
     assert report.model_check == replace(report.model_check, target="sm_80", launches=1, agreed=1)
     texts = [text for text, _ in lines(report, str)]
     assert "model check: 1 launch compiled for sm_80, all as predicted" in texts
-    progress = [(x["number"], x["of"], x["done"]) for x in events if x["event"] == "model_check"]
-    assert progress == [(1, 1, False)]
+    progress = [(x.number, x.of) for x in events if isinstance(x, ModelCheckStarted)]
+    assert progress == [(1, 1)]
     assert parse(Report, dump(report), "report") == report
 
 

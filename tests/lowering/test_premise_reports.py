@@ -17,6 +17,7 @@ from gemmproof.properties.codec import decode, dump, encode, parse
 from gemmproof.report.record import SCHEMA, ModelCheck, Report
 from gemmproof.terminal import _Part
 from gemmproof.worker.ends import WorkerExit
+from gemmproof.worker.protocol import CaseStarted, ModelCheckStarted, PartialReport, Started
 from gemmproof.worker.supervisor import Limits, find_broken
 
 ROOT = Path(__file__).parents[2]
@@ -102,31 +103,27 @@ def test_the_plugin_takes_it(project):
 
 def test_a_worker_that_dies_while_it_compiles_leaves_what_was_judged():
     worker = WorkerExit("time", "9 cases took 601 s")
-    worker.take({"event": "case", "phase": "draw", "index": 8, "case": CASE})
+    worker.take(CaseStarted(CASE, "draw", 8))
     report = Report(SCHEMA, "right", (), (), 1.0, {})
-    worker.take({"event": "partial", "report": encode(report), "judged": True})
-    worker.take({"event": "model_check", "launch": "f BM=16", "number": 2, "of": 3, "done": False})
-    worker_report = make_report(worker, "file.py:right")
+    worker.take(PartialReport(encode(report), judged=True))
+    worker.take(ModelCheckStarted("f BM=16", 2, 3))
+    worker_report = make_report(worker, "file.py:right", None)
     assert (worker_report.target, worker_report.verdict) == ("file.py:right", "incomplete")
     assert "model check: f BM=16: got 9 cases took 601 s, expected a binary" in worker_report.note
     # the report was sent again with its assumptions, before the search beyond the contract
-    worker.take(
-        {"event": "partial", "report": encode(replace(report, model_check=KEPT)), "judged": True}
-    )
-    assert make_report(worker, "file.py:right").verdict == "pass"
+    worker.take(PartialReport(encode(replace(report, model_check=KEPT)), judged=True))
+    assert make_report(worker, "file.py:right", None).verdict == "pass"
 
 
 def test_launches_that_are_compiled_have_time_of_their_own():
     limits, worker = Limits(total=10, each=3), WorkerExit()
-    worker.take({"event": "start", "examples": 2})
+    worker.take(Started(2))
     assert find_broken(limits, worker, 0, 0, 11) == "time"
-    worker.take({"event": "model_check", "launch": "f", "number": 1, "of": 4, "done": False})
+    worker.take(ModelCheckStarted("f", 1, 4))
     assert find_broken(limits, worker, 0, 0, 11) is None
 
 
 def test_progress_names_the_launch():
     part = _Part()
-    part.take(
-        {"event": "model_check", "launch": "f BM=16", "number": 2, "of": 3, "done": False}, 0.0
-    )
+    part.take(ModelCheckStarted("f BM=16", 2, 3), 0.0)
     assert part.tell() == "compiling what was predicted: launch 2 of 3, f BM=16"

@@ -5,13 +5,13 @@ import shlex
 from dataclasses import replace
 
 import pytest
-from tests.lowering.lower import run_task
+from tests.lowering.lower import label, run_task
 
 from gemmproof.cli import main
 from gemmproof.compiled.compile import lower_launch
 from gemmproof.compiled.record import FMA
 from gemmproof.compiled.run import WorkerResults
-from gemmproof.lowering.record import Dot, list_changes
+from gemmproof.lowering.record import Dot, DotRequest, list_changes
 from gemmproof.lowering.task import compile_dots, find_remedies, plan_dot
 from gemmproof.lowering.text import lines, tabulate_dots
 
@@ -20,8 +20,7 @@ OF_TILE = "--dot 64 64 32 "
 
 def preview(gpu, workdir, *dots, remedies=True):
     """Return a worker's results for dots, and its events."""
-    plan = {"remedies": remedies, "dots": list(map(fields, dots))}
-    target, events = run_task(compile_dots, workdir, gpu, plan)
+    target, events = run_task(compile_dots, workdir, DotRequest("k", dots, remedies, gpu))
     assert target.failures == []
     return target.lowerings, events
 
@@ -163,13 +162,11 @@ def test_changes_are_of_one_thing_each():
 
 def test_a_dot_is_reported_before_its_remedies_are_tried(tmp_path):
     _, events = preview("gfx942", tmp_path, Dot((16, 16, 16)), Dot((1, 16, 16)))
-    assert [(x["event"], x["index"]) for x in events] == [
-        ("case", 0), ("lowered", 0), ("case", 1), ("lowered", 1), ("lowered", 1),
-    ]  # fmt: skip
-    assert {x["of"] for x in events if x["event"] == "case"} == {2}
-    assert [bool(x["result"]["remedies"]) for x in events if x["event"] == "lowered"] == [
-        False, False, True,
-    ]  # fmt: skip
+    assert list(map(label, events)) == ["case", "result", "case", "result", "result"]
+    cases, results = ([x for x in events if label(x) == kind] for kind in ("case", "result"))
+    assert [(x.index, x.of) for x in cases] == [(0, 2), (1, 2)]
+    remedies = [(number, bool(result["remedies"])) for number, result in (x.value for x in results)]
+    assert remedies == [(0, False), (1, False), (1, True)]
 
 
 def test_what_is_stated_of_a_dot_is_what_is_compiled(tmp_path):

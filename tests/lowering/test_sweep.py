@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from tests.lowering import lowered_kernels, swept_kernels
-from tests.lowering.lower import capture, run_task
+from tests.lowering.lower import capture, label, run_task
 
 from gemmproof import Contract, multiple_of
 from gemmproof.cli import main
 from gemmproof.compiled import compile
 from gemmproof.compiled.record import GlobalAccess, LoweredLaunch, Resources
 from gemmproof.lowering import text
+from gemmproof.lowering.record import LaunchRequest
 from gemmproof.lowering.task import (
     alter,
     capture_explained,
@@ -26,6 +27,7 @@ from gemmproof.lowering.text import compare
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import LAYOUTS
 from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.target import KernelRef, Target
 
 SIZES = {"M": 16, "N": 32, "K": 64}
 
@@ -46,8 +48,8 @@ def find(wrapper, gpu="sm_80", contract=None, case=None, layouts=LAYOUTS):
 def ask(wrapper, workdir, gpu="sm_80"):
     """Return the results of a worker for a target, and its events."""
     kernel = KernelUnderTest("k", wrapper, Contract())
-    plan = {"sizes": SIZES, "layouts": {}, "every": False}
-    return run_task(compile_sweep, workdir, gpu, plan, kernel, target={"path": "k.py"})
+    ref = KernelRef("k", target=Target("k.py", "k", is_file=True))
+    return run_task(compile_sweep, workdir, LaunchRequest(ref, None, SIZES, {}, False, gpu), kernel)
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +136,9 @@ def test_another_kernel_is_compared_and_other_launches_are_told():
 def test_a_worker_compiles_each_variant(swept):
     target, events = swept
     # planned again when it is known which bases compile
-    assert [x["event"] for x in events[:4]] == ["planned", "case", "lowered", "planned"]
-    assert len(events[3]["plan"]["variants"]) == len(target.lowerings)
-    numbers = [(x["index"], x["of"]) for x in events if x["event"] == "case"]
+    assert list(map(label, events[:4])) == ["plan", "case", "result", "plan"]
+    assert len(events[3].value["variants"]) == len(target.lowerings)
+    numbers = [(x.index, x.of) for x in events if label(x) == "case"]
     assert numbers == [(i, len(target.lowerings)) for i in range(len(target.lowerings))]
     (launch,) = text.collect_sweep([target])
     variants = {x.variant.change: x for x in launch.variants}
@@ -176,7 +178,7 @@ def test_the_screen_groups_what_costs_the_same(swept):
 def test_what_does_not_compile_as_it_is_is_not_swept(tmp_path):
     target, events = ask(lowered_kernels.shallow, tmp_path)
     assert len(target.lowerings) == 1
-    assert [x["event"] for x in events] == ["planned", "case", "lowered", "planned"]
+    assert list(map(label, events)) == ["plan", "case", "result", "plan"]
     shown = [line for line, _ in text.sweep_lines("k", [target], 1.0)]
     assert shown[-1].startswith("k: 0 changes compared for sm_80")
     assert "1 not compiled" in shown[-1]

@@ -7,7 +7,9 @@ from tests.report.reports_by_hand import notes
 
 from gemmproof.mutate.changed_source import Mutant
 from gemmproof.mutate.record import (
+    REPORT,
     Baseline,
+    MutantJudgement,
     MutantResult,
     MutationReport,
     Score,
@@ -24,11 +26,12 @@ from gemmproof.properties.proof import Proof
 from gemmproof.report.files import read_record
 from gemmproof.report.record import SCHEMA, ProofResult, PropertyResult, Report
 from gemmproof.worker.ends import WorkerExit
+from gemmproof.worker.protocol import CaseStarted, Done, Failed, Part
 
 CASE = Case(M=1, N=1, K=1, dtype="fp16")
 DIFF = "--- x.py\n+++ x.py\n@@ -3 +3 @@\n-    a\n+    b\x1b[2J"
 MUTANT = MutantResult("k", "x.py", 3, "mask dropped", "kernel", DIFF)
-RUNS = {"event": "case", "phase": "draw", "index": 0, "case": CASE.to_json()}
+RUNS = CaseStarted(CASE.to_json(), "draw")
 
 
 def report(verdict="pass", findings=(), proof=None, note=None):
@@ -37,17 +40,18 @@ def report(verdict="pass", findings=(), proof=None, note=None):
 
 
 def outcome(*events, end="done", how=""):
-    by_name = {event["event"]: event for event in events}
-    worker = WorkerExit(end=end, how=how, events=by_name, cases=int("case" in by_name))
+    worker = WorkerExit(end=end, how=how)
+    for event in events:
+        worker.take(event)
     return conclude(MUTANT, worker, "k")
 
 
 def mutated(fate, proved=""):
-    return {"event": "mutated", "fate": fate, "why": "M=1", "proved": proved}
+    return Done(encode(MutantJudgement(fate, "M=1", proved)))
 
 
 def judged(**of):
-    return {"event": "report", "report": report(**of)}
+    return Part(REPORT, report(**of))
 
 
 FOUND = Finding(property="stays_in_bounds", fault="x", message="rows", case=CASE)
@@ -66,8 +70,8 @@ PROVED = ProofResult("proved", "every M")
         ([RUNS], "slow", ("not judged", "")),
         ([RUNS, judged(verdict="incomplete", note="no time")], "done", ("not judged", "")),
         ([RUNS, judged(verdict="error", note="unknown op")], "done", ("not judged", "")),
-        ([{"event": "error", "message": "x.py:1: NameError"}], "done", ("invalid", "")),
-        ([RUNS, {"event": "error", "message": "no"}], "done", ("not judged", "")),
+        ([Failed("error", "x.py:1: NameError")], "done", ("invalid", "")),
+        ([RUNS, Failed("error", "no")], "done", ("not judged", "")),
         ([RUNS, mutated("invalid")], "done", ("invalid", "")),
         ([mutated("equivalent")], "done", ("equivalent", "")),
         ([RUNS, judged(), mutated("other bits")], "done", ("survived", "")),
@@ -97,8 +101,8 @@ def test_outcome(events, end, expected):
 def test_which_paths_were_the_same(proof, unvisited, reason):
     event = judged(proof=proof)
     other = PropertyResult("exact_on_integers", "", "pass", 1, proof=ProofResult("not decided"))
-    event["report"]["properties"].append(encode(other))
-    event["report"]["unvisited"] = list(unvisited)
+    event.value["properties"].append(encode(other))
+    event.value["unvisited"] = list(unvisited)
     assert outcome(RUNS, event, mutated("same")).why.endswith(reason)
 
 

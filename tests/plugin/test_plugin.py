@@ -193,7 +193,7 @@ def test_the_options_reach_the_engine(project, where):
     if here:
         assert f"asked {asked}" in out
         return
-    request = next(line for line in out.splitlines() if "asked Request" in line)
+    request = next(line for line in out.splitlines() if "asked CheckRequest" in line)
     for word in ("name='right'", "conftest='", "max_examples=7", "seed=5", "gpu='sm_90'"):
         assert word in request
     for word in (

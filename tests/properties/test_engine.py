@@ -1,6 +1,5 @@
 """The engine on a fake simulator: which cases it runs, which events it sends, how it shrinks."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -14,9 +13,16 @@ from gemmproof.properties.cases import generate as strategies
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, smallest
 from gemmproof.properties.cases.shrink import shrink
-from gemmproof.properties.codec import dump, parse
+from gemmproof.properties.codec import decode, dump, parse
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import Report
+from gemmproof.worker.protocol import (
+    CaseStarted,
+    PartialReport,
+    Started,
+    read_event,
+    write_event,
+)
 
 
 def test_a_right_kernel_passes_every_property_that_applies():
@@ -31,8 +37,8 @@ def test_a_right_kernel_passes_every_property_that_applies():
     assert {p.name: p.examples for p in report.properties}["stays_in_bounds"] == 100
     assert 0 < {p.name: p.ratio for p in report.properties}["within_bound"] <= 1
     assert parse(Report, dump(report), "report") == report
-    assert [p["name"] for p in events[0]["report"]["properties"]] == names
-    assert events[1] == {"event": "start", "examples": 100}
+    assert [p.name for p in events[0].report.properties] == names
+    assert events[1] == Started(100)
 
 
 def test_every_case_is_run_once_and_announced_before_it_runs():
@@ -43,11 +49,11 @@ def test_every_case_is_run_once_and_announced_before_it_runs():
         return fake_run()(function, *tensors, **options)
 
     kernel = KernelUnderTest("matmul", right)
-    check(kernel, max_examples=60, listener=lambda e: order.append(e["event"]), _run=run)
-    sent = [what for what in order if what != "run"]
-    assert sent == ["partial", "start", *["case", "partial"] * 60]
-    at = order.index("case")
-    assert order[at : at + 3] == ["case", "run", "partial"]
+    check(kernel, max_examples=60, listener=lambda e: order.append(type(e)), _run=run)
+    sent = [step for step in order if step != "run"]
+    assert sent == [PartialReport, Started, *[CaseStarted, PartialReport] * 60]
+    at = order.index(CaseStarted)
+    assert order[at : at + 3] == [CaseStarted, "run", PartialReport]
 
 
 @pytest.mark.lane("full")
@@ -58,11 +64,14 @@ def test_the_same_seed_draws_the_same_cases_and_no_case_twice():
     assert len(set(first)) == len(first) == 100
 
 
-def test_events_are_plain_json():
+def test_events_survive_json():
     _, events = check_with(fake_run(lambda a, b, config: [stray_load()]), max_examples=5)
     for event in events:
-        assert json.loads(json.dumps(event)) == event
-    assert {e["event"] for e in events} == {"partial", "start", "case"}
+        received, held = read_event(write_event(event, 7))
+        if isinstance(event, PartialReport):
+            received = PartialReport(decode(Report, received.report, "report"), received.judged)
+        assert (received, held) == (event, 7)
+    assert set(map(type, events)) == {PartialReport, Started, CaseStarted}
 
 
 def test_every_configuration_and_every_format_is_run():

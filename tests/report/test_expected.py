@@ -18,6 +18,7 @@ from gemmproof.backends.cuda import launch_cases
 from gemmproof.cli import EXIT, main
 from gemmproof.commands.init import write_contract
 from gemmproof.engine import assemble
+from gemmproof.engine.request import CheckRequest
 from gemmproof.engine.sections import describe_passes
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import dump, encode, parse
@@ -27,9 +28,10 @@ from gemmproof.report.ci import make_document
 from gemmproof.report.located_findings import list_placed
 from gemmproof.report.record import SCHEMA, PropertyResult, Report
 from gemmproof.report.text import add_commands, lines
+from gemmproof.target import KernelRef
 from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.entry_points import CHECK
-from gemmproof.worker.protocol import Request
+from gemmproof.worker.protocol import CaseStarted, PartialReport
 from gemmproof.worker.supervisor import Limits
 
 BOUNDS, WHY = "stays_in_bounds", "reads past K by one, issue 12"
@@ -200,14 +202,14 @@ def test_no_smaller_crash_is_sought_where_one_is_expected(monkeypatch):
     bound = PropertyResult("within_bound", "claim", "fail", 1)
     so_far = Report(SCHEMA, "matmul", (ends, bound), (other,), 0.0, {})
     for event in (
-        {"event": "partial", "report": encode(so_far), "judged": False},
-        {"event": "case", "case": CASE.to_json(), "phase": "draw"},
+        PartialReport(encode(so_far)),
+        CaseStarted(CASE.to_json(), "draw"),
     ):
         worker.take(event)
     asked = []
-    monkeypatch.setattr(assemble, "watch", lambda request, *more: asked.append(request) or worker)
-    report, _ = assemble.judge(Request(CHECK, "matmul"), Limits())
-    assert [request.function for request in asked] == [CHECK]
+    monkeypatch.setattr(assemble, "watch", lambda called, *more: asked.append(called) or worker)
+    report, _ = assemble.judge(CheckRequest(KernelRef("matmul")), Limits())
+    assert asked == [CHECK]
     assert (report.verdict, report.findings) == ("fail", (other,))
     assert [f.fault for f in report.expected] == ["crash"]
     statuses = {p.name: (p.status, p.reason) for p in report.properties}

@@ -19,14 +19,14 @@ from tests.signoff.made_signoffs import (
 from tests.support.cli_project import project_folder, refuse  # noqa: F401
 
 from gemmproof.cli import EXIT, main
+from gemmproof.engine.request import CheckRequest
 from gemmproof.properties.judges.accumulator_drift import find_kept
 from gemmproof.reference.accumulator import Accumulator
 from gemmproof.report.record import PropertyResult
 from gemmproof.signoff.page import format_drift
 from gemmproof.signoff.record import ACCUMULATOR, INCOMPLETE, REFUSED, SIGNED, DriftClass, Signoff
 from gemmproof.signoff.verdict import add_drift
-from gemmproof.worker.entry_points import CHECK
-from gemmproof.worker.protocol import Request
+from gemmproof.target import KernelRef
 from gemmproof.worker.supervisor import Limits
 
 CONFTEST = """
@@ -114,7 +114,8 @@ def test_what_was_not_measured_is_incomplete_and_of_an_unmodelled_gpu_it_is_not(
 
 def test_of_a_kernel_that_fails_as_expected_no_drift_is_measured():
     judged = report(expected=(FINDING,))
-    result = add_drift(judged, Request(CHECK), ("fp16",), Limits(), lambda event: None)
+    request = CheckRequest(KernelRef("k"))
+    result = add_drift(judged, request, ("fp16",), Limits(), lambda event: None)
     assert result == (judged, (DriftClass("fp16", why="its check fails as expected"),))
 
 

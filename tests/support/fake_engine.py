@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.codec import encode
 from gemmproof.properties.finding import Finding
 from gemmproof.report.record import SCHEMA, PropertyResult, Report, mark_failures
+from gemmproof.worker.protocol import CaseStarted, PartialReport, Started
 
 WRONG = ("stays_in_bounds", "out_of_bounds", "an element behind the end")
 PROPERTIES = (
@@ -23,17 +23,17 @@ def check(
     seconds=0, proof=True, proof_seconds=10.0, first=(), workdir=None,
 ):  # fmt: skip
     """Call the kernel for each case; an option that no engine has is a TypeError, as of `check`."""
-    listener({"event": "start", "examples": max_examples})
+    listener(Started(max_examples))
     findings, count = [], 0
-    listener({"event": "partial", "report": encode(_report(kernel, (), {})), "judged": False})
+    listener(PartialReport(_report(kernel, (), {})))
     fmt = kernel.contract.formats[0]
     for drawn in [*first, *(case or Case(i, 9, 9, fmt) for i in range(max_examples))]:
-        listener({"event": "case", "case": drawn.to_json()})
+        listener(CaseStarted(drawn.to_json()))
         if kernel.launch(drawn, None) is True:
             findings.append(Finding(*WRONG, case=drawn))
         count += 1
         report = _report(kernel, findings[:1], {"stays_in_bounds": count})
-        listener({"event": "partial", "report": encode(report), "judged": False})
+        listener(PartialReport(report))
     report = _report(kernel, findings[:1], dict.fromkeys((p.name for p in PROPERTIES), count))
     if not launch:
         return report

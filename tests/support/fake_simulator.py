@@ -11,6 +11,7 @@ from gemmproof.reference.arithmetic import round_to
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.simulation import Fault, Launch, Run, Where
+from gemmproof.worker.protocol import CaseStarted
 
 HERE = Where("/somewhere/kernels.py", 31, "matmul_kernel")
 TILES = ((16, 32, 16),)
@@ -52,7 +53,7 @@ def check_with(run, launch=right, contract=None, **options):
 
 def cases_in(events, phase=None):
     return [
-        Case.from_json(e["case"])
+        Case.from_json(e.case)
         for e in events
-        if e["event"] == "case" and phase in (None, e["phase"])
+        if isinstance(e, CaseStarted) and phase in (None, e.phase)
     ]

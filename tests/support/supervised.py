@@ -1,18 +1,18 @@
 """Functions that harm their process, and a fixture that judges them in a worker."""
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.lanes import first_of_each
 
 from gemmproof.engine.assemble import judge
-from gemmproof.target import parse
+from gemmproof.engine.request import CheckRequest
+from gemmproof.properties.contract import Contract
+from gemmproof.target import KernelRef, parse
 from gemmproof.worker import entry_points, fork_server, supervisor
-from gemmproof.worker.entry_points import CHECK
 from gemmproof.worker.fork_server import ForkServer
-from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 
 LIMITS = Limits(load=20, case=1, total=60, memory=1 << 28)
@@ -102,8 +102,8 @@ def judging(tmp_path, monkeypatch, way):
     Path("targets.py").write_text(TARGETS)
 
     def run(name, limits=LIMITS, listener=lambda event: None, **changes):
-        target, contract = asdict(parse(f"targets.py:{name}")), {"formats": ["fp16"]}
-        request = Request(CHECK, name, target=target, contract=contract, max_examples=6)
+        kernel = KernelRef(name, target=parse(f"targets.py:{name}"), contract=Contract())
+        request = CheckRequest(kernel, max_examples=6)
         return judge(replace(request, **changes), limits, listener)
 
     if way == "spawned":

@@ -44,8 +44,8 @@ def aborts_for_memory(a, b):
 
 def stays_in_gemmproof(a, b):
     if a.M == 3:
-        os.mkfifo("request.json")
-        sys.modules["gemmproof.worker.protocol"].Request.read(Path())
+        os.mkfifo("call.json")
+        sys.modules["gemmproof.worker.protocol"].Call.read(Path())
 
 def stays_in_torch(a, b):
     import time
@@ -121,7 +121,7 @@ def test_memory_that_is_refused_to_the_engine_is_incomplete(run):
 
 def test_a_limit_below_what_gemmproof_needs_is_an_error_that_says_how_much(run):
     report, outcome = run("naps", Limits(memory=1 << 20))
-    needs = outcome.events["ready"]["held"] / 2**30
+    needs = outcome.held_when_ready / 2**30
     expected = f"more than the {needs:.1f} GiB that gemmproof holds before it loads a kernel"
     note = f"memory: got 0.000977 GiB allowed by --memory-limit, expected {expected}"
     assert (report.verdict, report.note) == ("error", note)
@@ -130,7 +130,7 @@ def test_a_limit_below_what_gemmproof_needs_is_an_error_that_says_how_much(run):
 def test_a_limit_just_above_what_gemmproof_needs_accuses_nobody(run):
     """The case adds less memory than was held before it: the limit is too low."""
     _, outcome = run("returns", engine="fake_engine:holding")
-    limits = Limits(load=20, memory=outcome.events["case"]["held"] + (64 << 20))
+    limits = Limits(load=20, memory=outcome.held_at_case + (64 << 20))
     report, _ = run("holds", limits, engine="fake_engine:holding")
     assert (report.verdict, report.findings) == ("incomplete", ())
     assert "allowed) by --memory-limit, of which 0." in report.note

@@ -38,7 +38,7 @@ from gemmproof.properties.property_table import BY_NAME, is_predicted, list_requ
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import Note, PropertyResult, Report, Verdict
-from gemmproof.worker.protocol import Listener
+from gemmproof.worker.protocol import CaseStarted, Compared, Listener, Started
 
 # -- selection of a backend ----------------------------------------------------------------------
 MOST_CASES = 24  # cases launched of each format; compiling them takes most of the time
@@ -141,7 +141,7 @@ def launch_cases(
 
 def _judge_case(lane: _Lane, case: Case, tune: bool) -> None:
     """Launch one case in its own configuration; if `tune`, in the one that the tuner picks too."""
-    lane.emit({"event": "case", "phase": "launch", "index": lane.cases, "case": case.to_json()})
+    lane.emit(CaseStarted(case.to_json(), "launch", lane.cases))
     before = len(lane.judged)
     lane.cases += 1
     prediction = _predict(lane, case, None)
@@ -193,7 +193,7 @@ def _launch(
     equal, outputs = count_predicted(observation)
     lane.equal, lane.outputs = lane.equal + equal, lane.outputs + outputs
     calls = len(observation.calls)
-    lane.emit({"event": "compared", "launches": calls, "equal": equal, "outputs": outputs})
+    lane.emit(Compared(calls, equal, outputs))
     _take(lane, _keep_grounded(lane, judge(observation), prediction))
     lane.broken = raised is not None and is_cuda_error(raised.text)
     return backend
@@ -326,7 +326,7 @@ def check_alone(
         report = explain_no_launch(report, reason)
         return judge_compiled(report, kernel, target, case, max_examples, began)
     formats = kernel.contract.formats
-    tell({"event": "start", "examples": 1 if case else max_examples * len(formats)})
+    tell(Started(1 if case else max_examples * len(formats)))
     cases = [case] if case else []
     if case is None and device is not None:
         seen = _Seen(kernel, simulator)

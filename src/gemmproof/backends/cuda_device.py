@@ -23,7 +23,7 @@ from gemmproof.properties.judges.exact_values import list_shapes
 from gemmproof.properties.observation import Observation, list_given
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.simulation import Run
-from gemmproof.worker.protocol import Listener
+from gemmproof.worker.protocol import Advanced, Listener
 
 # -- operands on the device ----------------------------------------------------------------------
 CHUNK = 2**28  # bytes compared at once
@@ -152,7 +152,7 @@ class Launches:
         return [] if self._failed else find_changes(self._allocated[operand.role.name])
 
     def _beat(self) -> None:
-        self.emit({"event": "launched"})  # compiling or measuring is no hang
+        self.emit(Advanced())  # compiling or measuring is no hang
 
 
 def _fetch(result: object, kind: str) -> torch.Tensor | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from gemmproof.commands import groups
 from gemmproof.commands.output import (
@@ -27,12 +27,13 @@ from gemmproof.report.record import EXIT
 from gemmproof.target import Calling, Target, TargetError, parse
 from gemmproof.terminal import Interrupted, progress, say
 from gemmproof.worker.ends import UNKNOWN_ENDS, WorkerExit
-from gemmproof.worker.protocol import Event, Request
+from gemmproof.worker.protocol import Event, Part, Ready
 from gemmproof.worker.supervisor import watch
 
 if TYPE_CHECKING:
-    from gemmproof.bench.record import BenchReport, TimedRow
+    from gemmproof.bench.record import BenchReport, BenchRequest, NamedTarget, TimedRow
 
+MEASURE_TIMES = "gemmproof.bench.task:measure_times"
 
 settle_option = partial(
     option, "S", "seconds of load before the rounds, for the clocks",
@@ -108,7 +109,7 @@ def measure(options: BenchOptions, command: CommandOptions) -> BenchReport | int
     The JSON is written after each row: an interrupted run leaves what it measured. The line is
     that of the `command`, which may be another one that measures.
     """
-    from gemmproof.bench.record import BenchReport, TimedRow
+    from gemmproof.bench.record import ROW, BenchReport, TimedRow
 
     try:
         request = request_of(options)
@@ -119,28 +120,29 @@ def measure(options: BenchOptions, command: CommandOptions) -> BenchReport | int
 
         def listen(event: Event) -> None:
             listener(event)
-            if event["event"] == "ready":  # also of a worker that was restarted
+            if isinstance(event, Ready):  # also of a worker that was restarted
                 rows.clear()
-            if event["event"] == "timed":
-                rows.append(decode(TimedRow, event["row"], "row"))
+            if isinstance(event, Part) and event.name == ROW:
+                rows.append(decode(TimedRow, event.value, ROW))
                 # a failure is reported when the whole report is written
                 if options.json not in (None, STDOUT):
                     replace_file(options.json, make_writer(BenchReport({}, (), tuple(rows))))
 
         # heartbeats show progress; all shapes together may take hours
         try:
-            worker = watch(request, replace(options.worker.limits, total=math.inf), listen)
+            limits = replace(options.worker.limits, total=math.inf)
+            worker = watch(MEASURE_TIMES, request, limits, listen)
         except Interrupted:
             _show_rows(command, rows)
             raise
-    if "report" not in worker.events:
-        return _without_report(command, worker, request.name, rows)
-    return decode(BenchReport, worker.events["report"]["report"], "bench")
+    report = worker.read_result(BenchReport)
+    return report or _without_report(command, worker, request.name, rows)
 
 
-def request_of(options: BenchOptions) -> Request:
-    """Return the worker's request. Raises TargetError or ValueError, in one line."""
+def request_of(options: BenchOptions) -> BenchRequest:
+    """Return the request to measure. Raises TargetError or ValueError, in one line."""
     from gemmproof.bench.problems import read_problems
+    from gemmproof.bench.record import BenchRequest, NamedTarget
 
     try:
         problems = read_problems(options.shapes)
@@ -150,33 +152,28 @@ def request_of(options: BenchOptions) -> Request:
     names = _name(targets)
     options.calling.state(names[0])
     formats = tuple(dict.fromkeys(options.dtype))
-    contract = Contract(formats, accumulator=options.accumulator)
-    return Request(
-        function="gemmproof.bench.task:measure_times",
-        name=" ".join(names),
-        launch=True,
-        contract=contract.to_dict(),
-        calling=encode(options.calling),
-        plan={
-            "targets": [{**encode(t), "name": n} for t, n in zip(targets, names, strict=True)],
-            "against": _read_peer(options.against),
-            "problems": [encode(problem) for problem in problems],
-            "formats": list(formats),
-            "out": options.out_dtype,
-            "columns": options.columns,
-            "rounds": options.rounds,
-            "settle": options.settle,
-        },
+    return BenchRequest(
+        tuple(map(NamedTarget, targets, names)),
+        _read_peer(options.against),
+        Contract(formats, accumulator=options.accumulator),
+        options.calling,
+        tuple(problems),
+        options.out_dtype,
+        options.columns,
+        options.rounds,
+        options.settle,
     )
 
 
-def _read_peer(text: str | None) -> str | dict[str, Any] | None:
+def _read_peer(text: str | None) -> NamedTarget | str | None:
     """Return a target with its name, or the name of a peer of torch's."""
+    from gemmproof.bench.record import NamedTarget
+
     if text is None:
         return None
     if ":" in text:
         target = parse(text)
-        return {**encode(target), "name": str(target)}
+        return NamedTarget(target, str(target))
     from gemmproof.bench.peers import require_known
 
     require_known("--against", text)
@@ -196,9 +193,9 @@ def _without_report(
     _show_rows(options, rows)
     if failure := refuse_failure(options, worker, name):
         return failure
-    case = worker.events["case"]["case"]
+    assert worker.case is not None
     died = f"{worker.where or name}: got {worker.how}, expected a time"
-    say(f"gemmproof {options.command.name}: {case}: {died}")
+    say(f"gemmproof {options.command.name}: {worker.case.case}: {died}")
     return EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "error"]
 
 

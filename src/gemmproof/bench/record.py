@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gemmproof.bench.problems import Problem
+from gemmproof.properties.contract import Contract
+from gemmproof.target import Calling, Target
+
 SOURCE = "source of "  # a fact of a benchmark: hashes of the parts that a kernel can reach
 FASTER, SLOWER, NOISE = "faster", "slower", "within noise"
 CONTROL, WRONG, RIGHT = "control", "wrong", "right"  # RIGHT: verified, and not timed
@@ -95,3 +99,39 @@ class BenchReport:
     facts: dict[str, str]
     ceilings: tuple[Ceiling, ...]
     rows: tuple[TimedRow, ...]
+
+
+# -- request -------------------------------------------------------------------------------------
+ROW, DEVICE = "row", "device"  # parts of a worker's result: a TimedRow, the name of the GPU
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTarget:
+    """A function to time, and its name in reports."""
+
+    target: Target
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    """The measurement of several functions, against a function or a peer of torch's by name.
+
+    `out` is the format of the results, None for that of the operands; `columns` asks for operands
+    that are stored by columns; `rounds` and `settle` are those of bench/run.py.
+    """
+
+    targets: tuple[NamedTarget, ...]
+    against: NamedTarget | str | None
+    contract: Contract
+    calling: Calling
+    problems: tuple[Problem, ...]
+    out: str | None
+    columns: bool
+    rounds: int
+    settle: float
+
+    @property
+    def name(self) -> str:
+        """The names of the functions."""
+        return " ".join(named.name for named in self.targets)

@@ -15,7 +15,17 @@ from gemmproof.bench.clocks import find_peaks, find_record, read_clocks, share_o
 from gemmproof.bench.device_operands import Buffers, count_sets
 from gemmproof.bench.peers import make_peer
 from gemmproof.bench.problems import Problem
-from gemmproof.bench.record import CONTROL, EAGER, GRAPH, RIGHT, WRONG, Ceiling, Interval, TimedRow
+from gemmproof.bench.record import (
+    CONTROL,
+    EAGER,
+    GRAPH,
+    RIGHT,
+    ROW,
+    WRONG,
+    Ceiling,
+    Interval,
+    TimedRow,
+)
 from gemmproof.bench.statistics import (
     Rounds,
     Run,
@@ -38,7 +48,7 @@ from gemmproof.bench.verify import (
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.target import TargetError
-from gemmproof.worker.protocol import Listener
+from gemmproof.worker.protocol import Advanced, CaseStarted, Listener, Part, Started
 
 # -- ceilings ------------------------------------------------------------------------------------
 COPIED = 2**30  # bytes, many times any cache
@@ -207,7 +217,7 @@ def run_plan(device: Any, plan: Plan, emit: Listener) -> tuple[list[Ceiling], li
     """
 
     def beat() -> None:
-        emit({"event": "launched"})
+        emit(Advanced())
 
     try:
         require_simple(plan.declared)
@@ -216,20 +226,20 @@ def run_plan(device: Any, plan: Plan, emit: Listener) -> tuple[list[Ceiling], li
     ceilings: list[Ceiling] = []
     rows: list[TimedRow] = []
     cases = len(plan.formats) * (len(plan.problems) + plan.timed)
-    emit({"event": "start", "examples": cases})
+    emit(Started(cases))
     for name in plan.formats:
         fmt = FORMATS[name]
         with _full_precision(fmt), torch.no_grad():
             ceiling = None
             if plan.timed:
-                emit({"event": "case", "phase": "launch", "case": f"the ceiling of {name}"})
+                emit(CaseStarted(f"the ceiling of {name}", "launch"))
                 ceiling = measure_ceiling(device, fmt, beat)
                 ceilings.append(ceiling)
             for problem in plan.problems:
-                emit({"event": "case", "phase": "launch", "case": f"{problem} {name}"})
+                emit(CaseStarted(f"{problem} {name}", "launch"))
                 measured = _measure(device, plan, problem, fmt, ceiling, beat)
                 for row in measured:
-                    emit({"event": "timed", "row": row})
+                    emit(Part(ROW, row))
                 rows += measured
                 device.release()
     return ceilings, rows

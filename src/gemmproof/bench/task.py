@@ -1,4 +1,4 @@
-"""The worker of `gemmproof bench`: verify and time the kernels of the request."""
+"""The worker of `gemmproof bench`: verify and time kernels."""
 
 from __future__ import annotations
 
@@ -6,74 +6,64 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gemmproof.bench.clocks import CudaDevice
-from gemmproof.bench.problems import Problem
-from gemmproof.bench.record import SOURCE, BenchReport, TimedRow
+from gemmproof.bench.record import DEVICE, SOURCE, BenchReport, BenchRequest, NamedTarget
 from gemmproof.bench.run import Plan, run_plan
-from gemmproof.bench.timed_calls import make_callee, make_target_peer
+from gemmproof.bench.timed_calls import Callee, make_callee, make_target_peer
+from gemmproof.fake_device import DeviceRequest
 from gemmproof.identity import describe
-from gemmproof.properties.codec import encode
-from gemmproof.properties.contract import ROLES, Contract
+from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import versions
-from gemmproof.target import Calling, Target, TargetError, load
-from gemmproof.worker.protocol import Event, Listener, Request
+from gemmproof.target import TargetError, load
+from gemmproof.worker.protocol import Listener, Part, Ready, WorkerContext
 
 NO_GPU = "device: got no CUDA GPU that torch can use, expected one"
 
 
-def measure_times(request: Request, emit: Listener) -> None:
-    """Emit the measurements of the request's `plan`; runs in the worker. Raises TargetError."""
+def measure_times(request: BenchRequest, context: WorkerContext) -> BenchReport:
+    """Return the measurements on this machine's GPU. Raises TargetError."""
+    DeviceRequest.device = True
     import torch
 
-    emit({"event": "ready"})
+    context.emit(Ready())
     if not torch.cuda.is_available():
         raise TargetError(NO_GPU)
-    serve_on(CudaDevice(), request, emit)
+    return measure_on(CudaDevice(), request, context.emit)
 
 
-def serve_on(device: Any, request: Request, emit: Listener) -> None:
-    """Emit the measurements on an available device. Raises TargetError."""
-    emit({"event": "device", "gpu": device.name})
-    requested = request.plan
-    calling = Calling(**{**request.calling, "operands": tuple(request.calling["operands"])})
-    operands, contract = calling.read(), Contract.from_dict(request.contract)
+def measure_on(device: Any, request: BenchRequest, emit: Listener) -> BenchReport:
+    """Return the measurements on an available device. Raises TargetError."""
+    emit(Part(DEVICE, device.name))
+    calling = request.calling
+    operands, spec = calling.read(), calling.make_spec()
     names, kernels = [n for n in operands if n not in ROLES], []
     judged: dict[str, KernelUnderTest] = {}
-    for target in requested["targets"]:
-        launch = load(_target(target), calling.call, names)
-        kernel = KernelUnderTest(
-            target["name"], launch, contract, operands=operands, spec=calling.make_spec()
-        )
+    for named in request.targets:
+        launch = load(named.target, calling.call, names)
+        kernel = KernelUnderTest(named.name, launch, request.contract, operands=operands, spec=spec)
         judged[kernel.name] = kernel
         kernels.append(make_callee(kernel.name, kernel.launch, kernel))
-    peer = requested["against"]
-    if isinstance(peer, dict):
-        peer = make_target_peer(peer["name"], load(_target(peer), None, names, False), kernel)
+    peer: Callee | str | None
+    if isinstance(request.against, NamedTarget):
+        function = load(request.against.target, None, names, False)
+        peer = make_target_peer(request.against.name, function, kernel)
+    else:
+        peer = request.against
     plan = Plan(
         kernels,
         peer,
-        [Problem(**problem) for problem in requested["problems"]],
-        requested["formats"],
-        requested["out"],
-        requested["rounds"],
-        requested["settle"],
+        request.problems,
+        request.contract.formats,
+        request.out,
+        request.rounds,
+        request.settle,
         declared=kernel,
-        columns=requested["columns"],
+        columns=request.columns,
     )
-
-    def forward(event: Event) -> None:
-        row = event.get("row")
-        emit({**event, "row": encode(row)} if isinstance(row, TimedRow) else event)
-
-    ceilings, rows = run_plan(device, plan, forward)
+    ceilings, rows = run_plan(device, plan, emit)
     facts = {"device": device.name, **versions(), "date": datetime.now(UTC).date().isoformat()}
     # the source that was timed: a sign-off accepts the times for no other
     facts |= {
         f"{SOURCE}{name}": " ".join(describe(k).source.values()) for name, k in judged.items()
     }
-    report = BenchReport(facts, tuple(ceilings), tuple(rows))
-    emit({"event": "report", "report": encode(report)})
-
-
-def _target(fields: dict[str, Any]) -> Target:
-    return Target(**{name: fields[name] for name in ("path", "function", "is_file")})
+    return BenchReport(facts, tuple(ceilings), tuple(rows))

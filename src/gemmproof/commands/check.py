@@ -14,6 +14,7 @@ from gemmproof.commands import output as forms
 from gemmproof.commands.list import find_only_wrapper
 from gemmproof.commands.output import answer, note_unpredicted, unwritable
 from gemmproof.engine.assemble import make_error
+from gemmproof.engine.request import PRINTED, CheckRequest
 from gemmproof.engine.saved_cases import find_store, judge_kept, note_kept
 from gemmproof.options import Command, argument, flag, group
 from gemmproof.report.files import Writer, write_json
@@ -21,7 +22,6 @@ from gemmproof.report.record import EXIT, Report
 from gemmproof.report.text import Line, Reproduce, add_commands, clean, lines
 from gemmproof.target import Calling, TargetError, parse
 from gemmproof.terminal import progress, say
-from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import preload
 
 SHOWN_PRINTS = 40  # lines of what a kernel prints for a single case
@@ -94,14 +94,14 @@ def prepare(options: CheckOptions) -> Callable[[], int]:
         report, worker = judge_kept(request, options.worker.limits, store, listener)
     report = replace(note_kept(report, worker), target=options.target)
     # Output matters for a single case; an internal error needs its traceback.
-    shows_output = options.judge.case or "internal" in worker.events
-    printed = worker.events.get("printed", {"lines": []})["lines"]
+    shows_output = options.judge.case or worker.is_internal
+    printed = worker.read_part(PRINTED, tuple[str, ...]) or ()
     output = worker.output if shows_output else ""
     return partial(_answer, options, report, output=output, printed=printed)
 
 
-def request_of(options: CheckOptions) -> Request:
-    """Return the worker's request. Raises TargetError or ValueError, in one line."""
+def request_of(options: CheckOptions) -> CheckRequest:
+    """Return the request to check. Raises TargetError or ValueError, in one line."""
     target, judge = parse(options.target), options.judge
     declared = (options.contract, options.calling, options.search, judge.case, options.expected)
     return replace(groups.ask_judge(groups.ask_check(target, *declared), judge), limits=True)

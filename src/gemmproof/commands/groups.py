@@ -9,20 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gemmproof.engine.request import CheckRequest
 from gemmproof.options import argument, flag, option, spell
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import ANY, HUGE
-from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import AXES, Contract
 from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
 from gemmproof.reference.gpus import GPUS, TARGETS, UNMODELLED
 from gemmproof.settings import EXAMPLES
 from gemmproof.spelling import format_of, one_of, write_command
-from gemmproof.target import Calling, Target
-from gemmproof.worker.entry_points import CHECK
+from gemmproof.target import Calling, KernelRef, Target
 
 if TYPE_CHECKING:
-    from gemmproof.worker.protocol import Request
+    from gemmproof.worker.load_kernel import RegisteredKernel
     from gemmproof.worker.supervisor import Limits
 
 TARGET = "file.py:function or module:function"
@@ -218,7 +217,7 @@ class WorkerOptions:
         return Limits(case=self.time_limit, memory=self.memory_limit << 30)
 
 
-def ask_judge(request: Request, judge: JudgeOptions) -> Request:
+def ask_judge(request: CheckRequest, judge: JudgeOptions) -> CheckRequest:
     """Return the request with the case, the proofs and the launches of the options."""
     return replace(
         request,
@@ -237,23 +236,15 @@ def ask_check(
     search: SearchOptions,
     case_text: str | None = None,
     expected: Iterable[tuple[str, str]] = (),
-) -> Request:
-    """Return a worker's request to check. Raises ValueError, in one line."""
-    from gemmproof.worker.protocol import Request
-
+) -> CheckRequest:
+    """Return the request to check TARGET. Raises ValueError, in one line."""
     case = None if case_text is None else Case.from_json(case_text)
     kernel = calling.state(target.name)
     if case is not None:
         kernel.require(case)
-    return Request(
-        function=CHECK,
-        name=target.name,
-        target=encode(target),
-        contract=contract_of(contract, target, case, expected).to_dict(),
-        calling=encode(calling),
-        case=case_text,
-        **asdict(search),
-    )
+    declared = contract_of(contract, target, case, expected)
+    ref = KernelRef(target.name, None, target, declared, calling)
+    return CheckRequest(ref, case=case_text, **asdict(search))
 
 
 def contract_of(
@@ -348,14 +339,29 @@ def is_registered(
     return True
 
 
+def refer_to_registered(choice: KernelOptions, formats: tuple[str, ...]) -> KernelRef:
+    """Return the reference to the registered kernel, at one format if one is given."""
+    (name,), fmt = choice.kernel, (*formats, "")[0]
+    return KernelRef(name, choice.conftest, format=fmt)
+
+
 def ask_registered(
     choice: KernelOptions, formats: tuple[str, ...], search: SearchOptions
-) -> Request:
-    """Return a worker's request to check the registered kernel, at one format if one is given."""
-    from gemmproof.worker.protocol import Request
+) -> CheckRequest:
+    """Return the request to check the registered kernel, at one format if one is given."""
+    return CheckRequest(refer_to_registered(choice, formats), **asdict(search))
 
-    (name,), fmt = choice.kernel, (*formats, "")[0]
-    return Request(CHECK, name, choice.conftest, format=fmt, **asdict(search))
+
+def list_registered(conftest: str, limits: Limits) -> tuple[RegisteredKernel, ...]:
+    """Have a worker list what a conftest.py registers. Raises ValueError, in one line."""
+    from gemmproof.worker.entry_points import DESCRIBE_REGISTERED
+    from gemmproof.worker.load_kernel import RegisteredKernel
+    from gemmproof.worker.supervisor import watch
+
+    worker = watch(DESCRIBE_REGISTERED, KernelRef("", conftest), limits)
+    if failure := worker.explain_failure(conftest):
+        raise ValueError(failure)
+    return worker.read_result(tuple[RegisteredKernel, ...]) or ()
 
 
 # -- commands to paste ---------------------------------------------------------------------------

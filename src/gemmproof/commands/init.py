@@ -13,13 +13,20 @@ from typing import ClassVar
 from gemmproof.commands import groups
 from gemmproof.commands.output import answer, refuse
 from gemmproof.options import Command, argument, flag, group, option
-from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract
 from gemmproof.report.files import find_obstacle, replace_file
 from gemmproof.report.record import EXIT
 from gemmproof.report.text import clean
-from gemmproof.target import Calling, Target, TargetError, package_of, parse, write_lambda
-from gemmproof.worker.protocol import Request
+from gemmproof.target import (
+    Calling,
+    KernelRef,
+    Target,
+    TargetError,
+    package_of,
+    parse,
+    write_lambda,
+)
+from gemmproof.worker.entry_points import DESCRIBE_ONE
 from gemmproof.worker.supervisor import Limits, watch
 
 CONFTEST, TESTS = "conftest.py", "test_gemm.py"
@@ -96,14 +103,8 @@ def _require_plain(target: Target, folder: Path) -> None:
 
 def _require_loads(target: Target, contract: Contract, calling: Calling) -> None:
     """Load the target in a worker, as check does. Raises TargetError if that fails."""
-    request = Request(
-        function="gemmproof.worker.load_kernel:report_one",
-        name=target.name,
-        target=encode(target),
-        contract=contract.to_dict(),
-        calling=encode(calling),
-    )
-    if failure := watch(request, Limits()).explain_failure(target.name):
+    ref = KernelRef(target.name, None, target, contract, calling)
+    if failure := watch(DESCRIBE_ONE, ref, Limits()).explain_failure(target.name):
         raise TargetError(failure)
 
 
@@ -146,7 +147,7 @@ def conftest_text(target: Target, contract: Contract, folder: Path, calling: Cal
     if module is None:
         path = _relative(Path(target.path).resolve(), folder)
         imports = [
-            "    from gemmproof.target import load_file",
+            "    from gemmproof.target import KernelRef, load_file",
             "",
             f"    kernels = load_file({path})",
         ]

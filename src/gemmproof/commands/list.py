@@ -115,10 +115,6 @@ def _list_all(options: ListOptions) -> dict[str, Any]:
 
 
 def _list_kernels(options: ListOptions) -> list[dict[str, Any]]:
-    from gemmproof.worker.entry_points import LIST_REGISTERED
-    from gemmproof.worker.protocol import Request
-    from gemmproof.worker.supervisor import watch
-
     path = Path(options.conftest)
     usual = options.conftest == "conftest.py"
     if not path.is_file() and usual:
@@ -126,14 +122,7 @@ def _list_kernels(options: ListOptions) -> list[dict[str, Any]]:
     conftest = _require_file(options.conftest, "--conftest")
     if usual and HOOK not in conftest.read_bytes():
         return []
-    worker = watch(Request(LIST_REGISTERED, conftest=options.conftest), options.worker.limits)
-    if failure := worker.explain_failure(options.conftest):
-        raise ValueError(failure)
-    registered = worker.events["kernels"]
-    return [
-        {"name": name, "formats": formats, "device_only": name in registered["alone"]}
-        for name, formats in zip(registered["names"], registered["formats"], strict=True)
-    ]
+    return encode(groups.list_registered(options.conftest, options.worker.limits))
 
 
 def _write_all(data: Mapping[str, Any]) -> list[Line]:

@@ -96,7 +96,7 @@ def answer(
 
 def refuse_failure(options: CommandOptions, worker: WorkerExit, name: str) -> int | None:
     """Print why the target or gemmproof itself failed; return the exit code, None if none did."""
-    if "internal" in worker.events:
+    if worker.is_internal:
         show_end(options, worker.output)
     failure = worker.explain_failure(name)
     return refuse(options, failure) if failure else None

@@ -35,7 +35,7 @@ from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.simulation import Launch, PredictedDot
 from gemmproof.report.record import ModelCheck
-from gemmproof.worker.protocol import Listener
+from gemmproof.worker.protocol import Listener, ModelCheckStarted
 
 # -- order ---------------------------------------------------------------------------------------
 _WIDTH = re.compile(r"^dot_op<\{.*kWidth = (\d+)\}>$", re.DOTALL)
@@ -568,13 +568,7 @@ class AssumptionCheck:
 
             def begin(number: int) -> None:
                 shown = self._launches[new[number]].label
-                event = {
-                    "event": "model_check",
-                    "launch": shown,
-                    "number": number + 1,
-                    "of": len(new),
-                }
-                self.tell({**event, "done": False})
+                self.tell(ModelCheckStarted(shown, number + 1, len(new)))
 
             compiler = Compiler(Path(workdir), self.seconds, self.memory, begin, lower=self.lower)
             results = compiler.compile([self._launches[key] for key in new])

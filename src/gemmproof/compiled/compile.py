@@ -17,17 +17,16 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import triton
 from triton import knobs
 
 from gemmproof.compiled.facts import read_facts
 from gemmproof.compiled.ptx import read_ptx
-from gemmproof.compiled.record import UNKNOWN_PLACE, Failure, LoweredLaunch, Result
+from gemmproof.compiled.record import RESULT, UNKNOWN_PLACE, Failure, LoweredLaunch, Result
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import operands
-from gemmproof.properties.codec import encode
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.fake_cuda import fake_gpu
 from gemmproof.reference.provenance import calling_line, format_error
@@ -38,9 +37,7 @@ from gemmproof.reference.triton_hooks import TunedLaunch, intercept, without_ass
 from gemmproof.target import display_path
 from gemmproof.worker.forked import Ending, run_forked
 from gemmproof.worker.processes import available_memory, format_signal
-
-if TYPE_CHECKING:
-    from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.protocol import CaseStarted, Listener, Part, WorkerContext
 
 # -- capture -------------------------------------------------------------------------------------
 DIVISIBILITY = "tt.divisibility"  # an attribute of arguments known to be divisible by 16
@@ -469,25 +466,25 @@ class Compiler:
 
 
 def compile_for(
-    request: Request, emit: Listener, launches: Sequence[PlannedLaunch], first: int = 0, of: int = 0
+    context: WorkerContext, launches: Sequence[PlannedLaunch], first: int = 0, of: int = 0
 ) -> list[Result]:
-    """Compile launches within the limits of a worker's request, and report each by its number.
+    """Compile launches within the limits of a worker, and send each result by its number.
 
     They are `first` and later ones, of `of` or of all that are given.
     """
 
     def begin(number: int) -> None:
-        about = {"case": launches[number].label, "phase": "compile", "index": first + number}
-        emit({"event": "case", **about, "of": of or len(launches)})
+        label, index = launches[number].label, first + number
+        context.emit(CaseStarted(label, "compile", index, of or len(launches)))
 
     def finish(number: int, result: Result) -> None:
-        report_result(emit, first + number, result)
+        send_result(context.emit, first + number, result)
 
-    memory = min(request.memory, int(0.8 * available_memory()))
-    compiler = Compiler(Path(request.workdir), request.seconds, memory, begin, finish)
+    memory = min(context.memory, int(0.8 * available_memory()))
+    compiler = Compiler(context.folder, context.seconds, memory, begin, finish)
     return compiler.compile(launches)
 
 
-def report_result(emit: Listener, number: int, result: Result) -> None:
-    """Report the result of a launch as an event of a worker."""
-    emit({"event": "lowered", "index": number, "result": encode(result)})
+def send_result(emit: Listener, number: int, result: Result) -> None:
+    """Send the result of a launch, by its number, to the parent process."""
+    emit(Part(RESULT, (number, result)))

@@ -13,6 +13,9 @@ from gemmproof.target import display_path
 FMA = "fused multiply-adds"
 UNKNOWN = "not recognised"
 
+# parts of a worker's result: what is to be compiled; a launch's number, and its code or a failure
+PLAN, RESULT = "plan", "result"
+
 Place = tuple[str, int, int]  # file, line, column; ("", 0, 0) if unknown
 UNKNOWN_PLACE: Place = ("", 0, 0)
 

@@ -1,16 +1,25 @@
-"""Launches compiled by a worker: the request, and what the parent process learns."""
+"""Launches compiled by a worker: the call, and what the parent process learns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
 
-from gemmproof.compiled.record import Failure, LoweredLaunch, Result
+from gemmproof.compiled.record import PLAN, RESULT, Failure, LoweredLaunch, Result
 from gemmproof.properties.codec import decode
-from gemmproof.worker.protocol import Event, Listener, Request
+from gemmproof.worker.protocol import Event, Listener, Part
 from gemmproof.worker.supervisor import Limits, open_pool, watch
+
+
+class CompileRequest(Protocol):
+    """A request to compile launches of the kernel `name`, for `gpu`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def gpu(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +33,7 @@ class WorkerResults:
 
     gpu: str
     results: Mapping[int, Result]
-    plan: Mapping[str, Any] = field(default_factory=dict)
+    plan: Any = None
     mistake: str = ""
     halted: bool = False
     output: str = ""
@@ -41,36 +50,38 @@ class WorkerResults:
         return [str(x) for x in self.results.values() if isinstance(x, Failure)]
 
 
-def read_result(data: Any) -> Result:
-    """Return the result that a worker's event "lowered" reports."""
-    result: Result = decode(cast(type, Result), data, "result")
-    return result
+def read_result(data: Any) -> tuple[int, Result]:
+    """Return the number and the result of a launch that a worker sent."""
+    pair: tuple[int, Result] = decode(cast(type, tuple[int, Result]), data, RESULT)
+    return pair
 
 
-def compile_in_worker(request: Request, limits: Limits, listener: Listener) -> WorkerResults:
-    """Have a worker call the function of the request, which emits what it compiles."""
+def compile_in_worker(
+    function: str, request: CompileRequest, limits: Limits, listener: Listener
+) -> WorkerResults:
+    """Have a worker call a function that sends what it compiles."""
     results: dict[int, Result] = {}
 
     def on_event(event: Event) -> None:
-        if event["event"] == "lowered":  # a later result of a launch replaces the first
-            results[event["index"]] = read_result(event["result"])
+        if isinstance(event, Part) and event.name == RESULT:
+            number, result = read_result(event.value)
+            results[number] = result  # a later result of a launch replaces the first
         listener(event)
 
     # the number of compilations is not bounded, so their total time is not
     limits = replace(limits, total=float("inf"))
-    worker = watch(request, limits, on_event)
+    worker = watch(function, request, limits, on_event)
     mistake = worker.explain_failure(request.name) or ""
-    if not mistake and "done" not in worker.events:
-        case = worker.events["case"]
-        results[case["index"]] = Failure(case["case"], worker.how)
+    if not mistake and worker.done is None and worker.case is not None:
+        results[worker.case.index] = Failure(worker.case.case, worker.how)
     is_ours = any(isinstance(x, Failure) and x.internal for x in results.values())
     return WorkerResults(
         request.gpu or "",
         dict(sorted(results.items())),
-        worker.events.get("planned", {}).get("plan", {}),
+        worker.parts.get(PLAN),
         mistake,
         worker.end == "halted",
-        worker.output if is_ours or "internal" in worker.events else "",
+        worker.output if is_ours or worker.is_internal else "",
         worker.seconds,
     )
 
@@ -79,13 +90,17 @@ Follow = Callable[[str], AbstractContextManager[Listener]]
 
 
 def compile_for_gpus(
-    request: Request, gpus: Sequence[str], limits: Limits, follow: Follow, jobs: int = 1
+    function: str,
+    requests: Sequence[CompileRequest],
+    limits: Limits,
+    follow: Follow,
+    jobs: int = 1,
 ) -> list[WorkerResults]:
-    """Have a worker compile for each GPU; return the results in order."""
+    """Have a worker compile for the GPU of each request; return the results in order."""
 
-    def compile_for_one(gpu: str) -> WorkerResults:
-        with follow(gpu) as listener:
-            return compile_in_worker(replace(request, gpu=gpu), limits, listener)
+    def compile_for_one(request: CompileRequest) -> WorkerResults:
+        with follow(request.gpu or "") as listener:
+            return compile_in_worker(function, request, limits, listener)
 
     with open_pool(jobs) as pool:
-        return list(pool.map(compile_for_one, gpus))
+        return list(pool.map(compile_for_one, requests))

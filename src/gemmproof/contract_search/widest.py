@@ -11,6 +11,7 @@ from typing import Any
 from gemmproof.commands.init import write_contract
 from gemmproof.contract_search.steps import list_beyond
 from gemmproof.engine.assemble import judge
+from gemmproof.engine.request import CheckRequest
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.layouts import ANY
@@ -18,7 +19,6 @@ from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
 from gemmproof.report.record import GRAVEST_FIRST, Coverage, Limit, PropertyResult, Report
 from gemmproof.terminal import progress, say
-from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits, open_pool
 
 TILE = Survey().tiles[0][0]
@@ -33,7 +33,7 @@ class Checks:
     formats, so a report stays valid if others are added or dropped.
     """
 
-    request: Request
+    request: CheckRequest
     limits: Limits
     jobs: int
     quiet: bool = False
@@ -57,7 +57,8 @@ class Checks:
                 if stop.is_set():
                     return
                 limits = name == contract.formats[0]
-                request = replace(self.request, contract=asked[name].to_dict(), limits=limits)
+                kernel = replace(self.request.kernel, contract=asked[name])
+                request = replace(self.request, kernel=kernel, limits=limits)
                 with course.follow(name) as listener:
                     report = self.known[asked[name]] = judge(request, self.limits, listener)[0]
                 if report.verdict != "pass" and name in kept:

@@ -8,19 +8,20 @@ from typing import ClassVar
 
 from gemmproof.commands import groups
 from gemmproof.commands.output import answer, refuse, refuse_failure, undrawable, unwritable
+from gemmproof.drift.record import DEVICE, DriftRequest, read_drift
 from gemmproof.options import Command, argument, group, option
-from gemmproof.properties.codec import decode, encode
+from gemmproof.properties.codec import encode
+from gemmproof.properties.contract import Contract
 from gemmproof.reference.formats import FLOAT_OPERANDS
 from gemmproof.reference.gpus import DEFAULT, TARGETS, UNMODELLED
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT, Report
 from gemmproof.report.text import STYLES, clean
 from gemmproof.spelling import format_of, one_of
-from gemmproof.target import TargetError, parse
+from gemmproof.target import KernelRef, TargetError, parse
 from gemmproof.terminal import progress
 from gemmproof.worker.ends import UNKNOWN_ENDS, WorkerExit
 from gemmproof.worker.entry_points import MEASURE_DRIFT
-from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import watch
 
 
@@ -80,12 +81,12 @@ def run(options: DriftOptions) -> int:
     except TargetError as error:
         return refuse(options, str(error))
     with progress(request.name, options.quiet) as listener:
-        worker = watch(request, options.worker.limits, listener)
-    if "report" not in worker.events:
+        worker = watch(MEASURE_DRIFT, request, options.worker.limits, listener)
+    report = read_drift(worker)
+    if not isinstance(report, Report):
         return _without_report(options, worker, request.name)
-    report = decode(Report, worker.events["report"]["report"], "report")
     report = replace(report, target=options.target, seconds=round(worker.seconds, 2))
-    if options.device == "cuda" and worker.events["device"]["gpu"] is None:
+    if options.device == "cuda" and worker.parts[DEVICE] is None:
         note = "--device cuda: torch finds no CUDA GPU here; the kernel was simulated only"
         report = report.with_note(note, "incomplete")
     from gemmproof.drift.plot import draw
@@ -109,18 +110,15 @@ def _refuse_unmodelled(options: DriftOptions) -> str | None:
     )
 
 
-def request_of(options: DriftOptions) -> Request:
-    """Return the worker's request. Raises TargetError, in one line."""
+def request_of(options: DriftOptions) -> DriftRequest:
+    """Return the request to measure. Raises TargetError, in one line."""
     target = parse(options.target)
-    return Request(
-        function=MEASURE_DRIFT,
-        name=target.name,
-        target=encode(target),
-        contract={"batched": options.batched or target.name == "bmm"},
-        format=options.dtype,
+    batched = options.batched or target.name == "bmm"
+    return DriftRequest(
+        KernelRef(target.name, None, target, Contract(batched=batched), format=options.dtype),
+        gpu=None if options.gpu == "ieee" else options.gpu,
         declared=options.accumulator,
         sizes=options.sizes,
-        gpu=None if options.gpu == "ieee" else options.gpu,
         launch=options.device == "cuda",
     )
 
@@ -129,7 +127,8 @@ def _without_report(options: DriftOptions, worker: WorkerExit, name: str) -> int
     """Answer for a worker without a report: an error, or how the target died."""
     if failure := refuse_failure(options, worker, name):
         return failure
+    assert worker.case is not None
     died = f"{worker.where or name}: got {worker.how}, expected a product"
     code = EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "fail"]
-    text = clean(f"{name} at {worker.events['case']['case']}: {died}")
+    text = clean(f"{name} at {worker.case.case}: {died}")
     return answer(options, code, [(text, STYLES["fail"])])

@@ -25,7 +25,7 @@ from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FLOAT_OPERANDS
 from gemmproof.reference.gpus import DEFAULT
 from gemmproof.report.record import SCHEMA, PropertyResult, Report, versions
-from gemmproof.worker.protocol import Listener
+from gemmproof.worker.protocol import CaseStarted, Listener
 
 if TYPE_CHECKING:
     from gemmproof.properties.kernel import KernelUnderTest
@@ -67,8 +67,8 @@ def drift(
         count += 1
         label = f"product {count}: {a.shape[0]} x {a.shape[1]} by {b.shape[0]} x {b.shape[1]}"
         # the time of a product grows with K
-        share = {"share": done / sum(lengths)} if measuring else {}
-        listener({"event": "case", "case": label, **share})
+        share = done / sum(lengths) if measuring else None
+        listener(CaseStarted(label, share=share))
         done += a.shape[1] * measuring
         return product(a, b)
 

@@ -5,6 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmproof import __version__
+from gemmproof.engine.request import (
+    GUARANTEES,
+    IDENTITY,
+    CheckRequest,
+    GuaranteeRequest,
+    Guarantees,
+    ShrinkRequest,
+)
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import decode
 from gemmproof.properties.finding import Finding
@@ -22,13 +30,13 @@ from gemmproof.report.record import (
 )
 from gemmproof.target import display_path
 from gemmproof.worker.ends import UNKNOWN_ENDS, WorkerExit
-from gemmproof.worker.entry_points import COMPILE_GUARANTEED, SHRINK
-from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.entry_points import CHECK, COMPILE_GUARANTEED, SHRINK
+from gemmproof.worker.protocol import Listener
 from gemmproof.worker.supervisor import Limits, watch
 
 
 def judge(
-    request: Request,
+    request: CheckRequest,
     limits: Limits,
     listener: Listener = lambda event: None,
     compiles: bool = True,
@@ -37,30 +45,36 @@ def judge(
 
     If not `compiles`, the guarantees about compiled code are not judged.
     """
-    worker = watch(request, limits, listener)
-    report = _describe_undecided(make_report(worker, request.name), worker.undecided)
+    worker = watch(CHECK, request, limits, listener)
+    report = make_report(worker, request.name, worker.read_result(Report))
+    report = _describe_undecided(report, worker.undecided)
     findings, excused = (tuple(map(_shorten_path, x)) for x in (report.findings, report.expected))
     report = replace(report, findings=findings, expected=excused)
     seconds = worker.seconds
     # what dies on a GPU does not when simulated, so there is nothing to shrink
-    launched = worker.events.get("case", {}).get("phase") == "launch"
-    died = worker.end in ("crash", "hang", "memory") and report.findings and not launched
+    died = worker.end in ("crash", "hang", "memory") and not worker.is_launching
     # a death that is expected is not among the findings
-    if died and request.case is None and report.findings[0].fault == worker.end:
+    is_found = bool(report.findings) and report.findings[0].fault == worker.end
+    if died and is_found and request.case is None:
         death, *others = report.findings
         # The worker and its child together stay below the limit of the group.
-        case, memory = death.case.to_json(), limits.memory // 2
-        again = replace(request, function=SHRINK, case=case, end=worker.end, memory=memory)
-        shrunk = watch(again, limits, listener)
-        if "shrunk" in shrunk.events:
-            death = replace(death, case=Case.from_json(shrunk.events["shrunk"]["case"]))
+        again = ShrinkRequest(
+            request.kernel,
+            death.case.to_json(),
+            worker.end,
+            limits.memory // 2,
+            request.gpu,
+            request.engine,
+        )
+        shrunk = watch(SHRINK, again, limits, listener)
+        if smaller := shrunk.read_result(str):
+            death = replace(death, case=Case.from_json(smaller))
             report = replace(report, findings=(death, *others))
         seconds += shrunk.seconds
     report = replace(report, seconds=seconds)
     if compiles:
         report = judge_compiled(report, worker, request, limits, listener)
-    source = worker.events.get("source")
-    facts = None if source is None else decode(Identity, source["facts"], "identity")
+    facts = worker.read_part(IDENTITY, Identity)
     return replace(report, seconds=round(report.seconds, 2), identity=facts), worker
 
 
@@ -68,28 +82,28 @@ PATIENCE = 4  # a compilation may take this many times as long as a simulated ca
 
 
 def judge_compiled(
-    report: Report, worker: WorkerExit, request: Request, limits: Limits, listener: Listener
+    report: Report, worker: WorkerExit, request: CheckRequest, limits: Limits, listener: Listener
 ) -> Report:
     """Return the report with the results of the kernel's guarantees about compiled code, if any.
 
     If that is interrupted, the `worker` that judged the cases counts as interrupted, too.
     """
-    promised = worker.events.get("promises")
+    guarantees = worker.read_part(GUARANTEES, Guarantees)
     # an interruption ends the whole check; a kernel that could not be judged has nothing to add to
-    if not promised or worker.end == "halted" or not report.properties:
+    if guarantees is None or worker.end == "halted" or not report.properties:
         return report
     from gemmproof.compiled.guarantees import LaunchPlan, conclude
     from gemmproof.compiled.run import compile_in_worker
 
     allowed = replace(limits, case=PATIENCE * limits.case)
-    request = replace(request, function=COMPILE_GUARANTEED, launch=False, saved=())
-    compiled = compile_in_worker(request, allowed, listener)
+    asked = GuaranteeRequest(request.kernel, request.gpu, request.case, request.max_examples)
+    compiled = compile_in_worker(COMPILE_GUARANTEED, asked, allowed, listener)
     report = conclude(
         report,
         decode(LaunchPlan, compiled.plan, "plan") if compiled.plan else LaunchPlan(),
         compiled.results,
-        promised["names"],
-        promised["expected"],
+        guarantees.names,
+        guarantees.expected,
         is_whole=request.case is None,
         mistake=compiled.mistake,
     )
@@ -114,19 +128,18 @@ def _describe_undecided(report: Report, reason: dict[str, str]) -> Report:
     return replace(report, properties=tuple(properties))
 
 
-def make_report(worker: WorkerExit, name: str) -> Report:
-    """Return the worker's report, or if it ended early its last one so far and how it ended."""
-    if "report" in worker.events:
-        return replace(decode(Report, worker.events["report"]["report"], "report"), target=name)
+def make_report(worker: WorkerExit, name: str, report: Report | None) -> Report:
+    """Return the worker's report; if it gave none, its last one so far and how it ended."""
+    if report is not None:
+        return replace(report, target=name)
     failure = worker.explain_failure(name)
-    if "error" in worker.events or "internal" in worker.events:
+    if worker.has_error:
         return make_error(name, str(failure))
-    if "partial" not in worker.events:
+    if worker.partial is None:
         report = Report(SCHEMA, name, (), (), 0.0, {"gemmproof": __version__})
         return _add_end(report, worker, failure)
-    partial = worker.events["partial"]
-    report = replace(decode(Report, partial["report"], "report"), target=name)
-    if partial["judged"]:
+    report = replace(decode(Report, worker.partial.report, "report"), target=name)
+    if worker.partial.judged:
         return _add_later_end(report, worker)
     return _add_end(report, worker, failure)
 
@@ -153,17 +166,16 @@ def _add_end(report: Report, worker: WorkerExit, failure: str | None) -> Report:
 
 def _add_later_end(report: Report, worker: WorkerExit) -> Report:
     """Return the report of a worker that ended beyond the contract: no finding, but a limit."""
-    if report.model_check is None and "model_check" in worker.events:
-        launch = worker.events["model_check"]["launch"]
+    if report.model_check is None and worker.model_check is not None:
+        launch = worker.model_check.launch
         how = worker.how or worker.explain_failure(report.target)
         text = f"model check: {launch}: got {how}, expected a binary; no other launch was compiled"
         return report.with_note(text, "incomplete")
-    case = worker.events["case"]
-    if "limit" in case and case["limit"][0] not in {limit.name for limit in report.limits}:
+    case = worker.case
+    if case and case.limit and case.limit[0] not in {limit.name for limit in report.limits}:
         how = f"{worker.where or report.target}: got {worker.how}, expected a result"
         status = "not tried" if worker.end in (*UNKNOWN_ENDS, "done") else "limit"
-        step, option = case["limit"]
-        limit = Limit(step, option, status, how, Case.from_json(case["case"]))
+        limit = Limit(*case.limit, status, how, Case.from_json(case.case))
         report = replace(report, limits=(*report.limits, limit))
     return report.with_note("what lies further beyond the contract was not tried")
 
@@ -180,17 +192,17 @@ def make_unjudged(name: str, text: str, verdict: Verdict = "incomplete") -> Repo
 
 
 def _make_death(worker: WorkerExit, name: str) -> Finding:
+    assert worker.case is not None
     where = worker.where or name
-    launched = worker.events["case"].get("phase") == "launch"
     got, expected = worker.how, "a result"
     return Finding(
         property="runs_to_completion",
         fault="exit" if worker.end == "left" else worker.end,
         message=f"{where}: got {got}, expected {expected}",
-        case=Case.from_json(worker.events["case"]["case"]),
+        case=Case.from_json(worker.case.case),
         where=worker.where,
         file=worker.file,
         got=got,
         expected=expected,
-        backend="cuda" if launched else "simulator",
+        backend="cuda" if worker.is_launching else "simulator",
     )

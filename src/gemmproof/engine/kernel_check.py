@@ -31,6 +31,7 @@ from gemmproof.engine.findings import (
 )
 from gemmproof.engine.observe import CaseResult, State, judge, keep_state, observe_case
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, Prover, attempt, conclude
+from gemmproof.engine.request import PRINTED, SAVED, SavedTried
 from gemmproof.engine.sections import (
     Tally,
     add_model_check,
@@ -53,7 +54,7 @@ from gemmproof.properties.proof import SECONDS as PROOF_SECONDS
 from gemmproof.reference.work import counted_seconds
 from gemmproof.report.record import Limit, Report
 from gemmproof.settings import EXAMPLES
-from gemmproof.worker.protocol import Listener
+from gemmproof.worker.protocol import CaseStarted, Listener, Part, Phase, Started
 
 if TYPE_CHECKING:
     from gemmproof.backends.cuda_device import Gpu
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 def try_first(
     kernel: KernelUnderTest,
     cases: Iterable[Case],
-    judge: Callable[[Case, str], CaseResult],
+    judge: Callable[[Case, Phase], CaseResult],
     tell: Listener,
 ) -> list[CaseResult]:
     """Judge the cases that the contract still admits, and report those to drop.
@@ -79,12 +80,12 @@ def try_first(
         if judged is not None:
             tried.append(judged)
     if tried or dropped:
-        tell({"event": "saved", "tried": len(tried), "dropped": dropped})
+        tell(Part(SAVED, SavedTried(len(tried), tuple(dropped))))
     return tried
 
 
 def _judge_saved(
-    kernel: KernelUnderTest, case: Case, judge: Callable[[Case, str], CaseResult]
+    kernel: KernelUnderTest, case: Case, judge: Callable[[Case, Phase], CaseResult]
 ) -> CaseResult | None:
     """Return the result of a saved case, or None if the kernel no longer takes it."""
     try:
@@ -216,7 +217,7 @@ def _check(
 ) -> tuple[list[CaseResult], list[Finding]]:
     """Return the drawn cases, and the faults that cases show, each shrunk and explained."""
     formats = ctx.kernel.contract.formats
-    ctx.listener({"event": "start", "examples": 1 if case else max_examples * len(formats)})
+    ctx.listener(Started(1 if case else max_examples * len(formats)))
     before = try_first(ctx.kernel, first, partial(_judge, ctx), ctx.listener)
     ctx.before, ctx.judged = ctx.judged, {}
     if case is not None:
@@ -282,14 +283,13 @@ def _explore(ctx: _CheckState, dtype: str, max_examples: int, rng: random.Random
     return True
 
 
-def _judge(ctx: _CheckState, case: Case, phase: str) -> CaseResult:
+def _judge(ctx: _CheckState, case: Case, phase: Phase) -> CaseResult:
     if case in ctx.judged:
         return ctx.judged[case]
-    index = len(ctx.judged)
-    ctx.listener({"event": "case", "phase": phase, "index": index, "case": case.to_json()})
+    ctx.listener(CaseStarted(case.to_json(), phase, len(ctx.judged)))
     observation = observe_case(ctx.kernel, case, ctx.backend)
     if phase == "replay" and observation.calls and (printed := observation.calls[0].run.prints):
-        ctx.listener({"event": "printed", "lines": printed})
+        ctx.listener(Part(PRINTED, printed))
     judged = judge(observation)
     ctx.judged[case] = judged
     if any(f.property in DIAGNOSED and f.cause is None for f in judged.findings):
@@ -306,8 +306,8 @@ def _find_limits(ctx: _CheckState, report: Report, decides: bool) -> tuple[Limit
     tiles = (tile for judged in ctx.judged.values() for tile in judged.tiles)
 
     def try_beyond(kernel: KernelUnderTest, case: Case, step: ContractStep) -> CaseResult:
-        event = {"event": "case", "phase": "limit", "index": len(ctx.judged)}
-        ctx.listener({**event, "case": case.to_json(), "limit": [step.name, step.option]})
+        beyond = (step.name, step.option)
+        ctx.listener(CaseStarted(case.to_json(), "limit", len(ctx.judged), limit=beyond))
         return judge(observe_case(kernel, case, ctx.backend))
 
     outcomes = []

@@ -23,7 +23,7 @@ from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, Proof, Proofs
 from gemmproof.reference.provenance import format_error
 from gemmproof.report.record import Note, ProofResult, Report
-from gemmproof.worker.protocol import Listener
+from gemmproof.worker.protocol import Listener, ProofEnded, ProofStarted
 
 Prover = Callable[[KernelUnderTest, str | None, float], Proofs]
 
@@ -77,8 +77,7 @@ def attempt(
 
     Between the two events a worker may die: worker/supervisor.py then runs the check without it.
     """
-    event = {"event": "proof", "properties": PROVABLE, "seconds": seconds}
-    tell({**event, "done": False})
+    tell(ProofStarted(PROVABLE, seconds))
     try:
         result = _read(kernel, (prove or _load())(kernel, target, seconds))
     except KeyboardInterrupt:
@@ -93,7 +92,7 @@ def attempt(
         result = ProofAttempt(
             Proofs(tuple(Proof(name, NOT_DECIDED, why=reason) for name in PROVABLE))
         )
-    tell({**event, "done": True})
+    tell(ProofEnded())
     return result
 
 

@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from gemmproof.engine import assemble
+from gemmproof.engine.request import SAVED, CheckRequest, SavedTried
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import encode
 from gemmproof.properties.finding import UNEXPECTED
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.files import lock_file, write_whole
 from gemmproof.report.record import Note, Report
+from gemmproof.target import KernelRef
 from gemmproof.terminal import say
 from gemmproof.worker.ends import WorkerExit
-from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.protocol import Listener
 from gemmproof.worker.supervisor import Limits
 
 FOLDER = ".gemmproof"
@@ -108,7 +111,7 @@ class Store:
             (self.folder / ".gitignore").write_text("# made by gemmproof\n*\n")
 
 
-def find_store(kept: str | bool | None, request: Request) -> Store | None:
+def find_store(kept: str | bool | None, request: CheckRequest) -> Store | None:
     """Return the store for failing cases of the requested kernel, or None if none are saved.
 
     `kept` is False, a folder, or None for the project's own: beside the nearest pyproject.toml or
@@ -116,16 +119,17 @@ def find_store(kept: str | bool | None, request: Request) -> Store | None:
     """
     if kept is False or request.case is not None:
         return None
-    start = Path(request.conftest).resolve().parent if request.conftest else Path.cwd()
+    kernel = request.kernel
+    start = Path(kernel.conftest).resolve().parent if kernel.conftest else Path.cwd()
     project = _find_project(start)
-    about: dict[str, Any] = {"name": request.name, "gpu": request.gpu}
-    if request.conftest:
-        about["conftest"] = os.path.relpath(os.path.realpath(request.conftest), project)
-    elif request.target is not None:
-        about |= {"target": request.target, "calling": request.calling}
-        if request.target["is_file"]:
-            path = os.path.relpath(os.path.realpath(request.target["path"]), project)
-            about["target"] = {**request.target, "path": path}
+    about = {"name": kernel.name, "gpu": request.gpu}
+    if kernel.conftest:
+        about["conftest"] = os.path.relpath(os.path.realpath(kernel.conftest), project)
+    elif target := kernel.target:
+        if target.is_file:
+            path = os.path.relpath(os.path.realpath(target.path), project)
+            target = replace(target, path=path)
+        about |= {"target": encode(target), "calling": encode(kernel.calling)}
     code = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
     stem = f"{re.sub(r'[^A-Za-z0-9_]', '_', request.name)[:60]}-{code[:12]}"
     folder = project / FOLDER if kept is None else Path(str(kept))
@@ -133,7 +137,7 @@ def find_store(kept: str | bool | None, request: Request) -> Store | None:
 
 
 def judge_kept(
-    request: Request,
+    request: CheckRequest,
     limits: Limits,
     store: Store | None,
     listener: Listener = lambda event: None,
@@ -141,17 +145,18 @@ def judge_kept(
     """Judge as assemble.judge does, with the saved cases tried first; save those that fail."""
     if store is None:
         return assemble.judge(request, limits, listener)
-    kept = store.read(list_formats(request))
+    kept = store.read(list_formats(request.kernel))
     report, worker = assemble.judge(replace(request, saved=kept), limits, listener)
-    store.update(worker.events.get("saved", {"dropped": ()})["dropped"], list_failing(report))
+    tried = worker.read_part(SAVED, SavedTried)
+    store.update(tried.dropped if tried else (), list_failing(report))
     return report, worker
 
 
-def list_formats(request: Request) -> tuple[str, ...]:
+def list_formats(kernel: KernelRef) -> tuple[str, ...]:
     """Return the formats to judge; all formats if only a conftest.py defines them."""
-    if request.format:
-        return (request.format,)
-    return tuple(request.contract.get("formats", OPERANDS))
+    if kernel.format:
+        return (kernel.format,)
+    return kernel.contract.formats if kernel.contract else OPERANDS
 
 
 def list_failing(report: Report) -> list[Case]:
@@ -171,8 +176,8 @@ def note_kept(report: Report, worker: WorkerExit) -> Report:
 
 def format_saved(worker: WorkerExit) -> str:
     """Format how many saved cases a worker tried first; "" for none."""
-    tried = worker.events.get("saved", {"tried": 0})["tried"]
-    return f"{format_count(tried, 'saved case')} tried first" if tried else ""
+    saved = worker.read_part(SAVED, SavedTried)
+    return f"{format_count(saved.tried, 'saved case')} tried first" if saved else ""
 
 
 def _find_project(start: Path) -> Path:

@@ -14,7 +14,6 @@ from gemmproof.compiled.assumptions import AssumptionCheck
 from gemmproof.engine.observe import CaseResult
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import probe, smallest
-from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract, list_promised
 from gemmproof.properties.finding import UNEXPECTED, Finding, find_reasons
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
@@ -37,7 +36,7 @@ from gemmproof.report.record import (
 )
 from gemmproof.settings import EXAMPLES
 from gemmproof.spelling import require_one
-from gemmproof.worker.protocol import Listener
+from gemmproof.worker.protocol import Listener, PartialReport
 
 Reasons = Mapping[str, str]  # why a property is expected to fail, by its name
 
@@ -208,7 +207,7 @@ def begin_report(kernel: KernelUnderTest, launched: bool) -> Report:
 
 def emit_partial(tell: Listener, report: Report, judged: bool = False) -> None:
     """Emit the report so far; `judged`: on the whole contract, only what lies beyond is left."""
-    tell({"event": "partial", "report": encode(report), "judged": judged})
+    tell(PartialReport(report, judged))
 
 
 def update_report(

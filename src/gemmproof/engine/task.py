@@ -8,11 +8,19 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.properties.codec import encode
+from gemmproof.engine.request import (
+    GUARANTEES,
+    IDENTITY,
+    CheckRequest,
+    GuaranteeRequest,
+    Guarantees,
+    ShrinkRequest,
+)
+from gemmproof.fake_device import DeviceRequest
 from gemmproof.target import TargetError
 from gemmproof.worker import serve
 from gemmproof.worker.load_kernel import find_kernel, read_case
-from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.protocol import Advanced, Part, Ready, WorkerContext
 
 if TYPE_CHECKING:
     from gemmproof.properties.kernel import KernelUnderTest
@@ -21,9 +29,10 @@ if TYPE_CHECKING:
     Engine = Callable[..., Report]
 
 
-def check(request: Request, emit: Listener) -> None:
-    """Judge the kernel of the request, and emit its identity, its guarantees and the report."""
-    kernel, engine = _load(request, emit)
+def check(request: CheckRequest, context: WorkerContext) -> Report:
+    """Judge a kernel; send its identity and its guarantees before any case."""
+    DeviceRequest.device = request.launch
+    kernel, engine = _load(request, context)
     # what imports numpy follows the engine, whose memory is not the target's
     from gemmproof.identity import describe
     from gemmproof.properties.cases.case import Case
@@ -32,19 +41,20 @@ def check(request: Request, emit: Listener) -> None:
     from gemmproof.reference.spec import SpecError
 
     case = read_case(request.case, kernel)
-    emit({"event": "source", "facts": encode(describe(kernel, serve.STARTED))})
+    context.emit(Part(IDENTITY, describe(kernel, serve.STARTED)))
     if promised := list_promised(kernel.contract):
-        gpus, expected = list_gpus(kernel.contract, request.gpu), kernel.contract.reasons
-        emit({"event": "promises", "names": promised, "gpus": gpus, "expected": expected})
+        gpus = list_gpus(kernel.contract, request.gpu)
+        guarantees = Guarantees(tuple(promised), tuple(gpus), kernel.contract.reasons)
+        context.emit(Part(GUARANTEES, guarantees))
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
     if request.saved and case is None:
         options["first"] = [Case.from_json(text) for text in request.saved]
     if request.limits:
         options["limits"] = True
     if request.check_model:
-        options |= {"check_model": True, "memory": request.memory // 2 or None}
+        options |= {"check_model": True, "memory": context.memory // 2 or None}
     if request.check_model or request.launch:
-        options["workdir"] = request.workdir
+        options["workdir"] = str(context.folder)
     if request.proof:
         options |= {"proof": True, "proof_seconds": request.proof_seconds}
     if request.launch:
@@ -52,52 +62,53 @@ def check(request: Request, emit: Listener) -> None:
 
         options |= {"launch": True, "device": find_gpu()}
     try:
-        report = engine(case=case, listener=emit, **options)
+        return engine(case=case, listener=context.emit, **options)
     except (SpecError, ContractError) as error:
         raise TargetError(f"{kernel.name}: {error}") from None
-    emit({"event": "report", "report": encode(report)})
 
 
-def shrink(request: Request, emit: Listener) -> None:
-    """Emit the smallest case of which the kernel dies as it does of the request's."""
-    kernel, engine = _load(request, emit)
+def shrink(request: ShrinkRequest, context: WorkerContext) -> str:
+    """Return the JSON of the smallest case of which the kernel dies as it does of the given one."""
+    kernel, engine = _load(request, context)
     from gemmproof.worker.crash_shrink import smallest
 
     def run(candidate: Any) -> None:
         engine(max_examples=1, seed=0, case=candidate, listener=lambda event: None)
 
     def advance() -> None:
-        emit({"event": "tried"})
+        context.emit(Advanced())
 
-    case, limits = read_case(request.case, kernel), (request.seconds, request.memory)
+    case, limits = read_case(request.case, kernel), (context.seconds, request.memory)
     assert case is not None
-    shrunk = smallest(case, kernel.contract, run, request.end, limits, advance)
-    emit({"event": "shrunk", "case": shrunk.to_json()})
+    return smallest(case, kernel.contract, run, request.end, limits, advance).to_json()
 
 
-def compile_guaranteed(request: Request, emit: Listener) -> None:
-    """Compile every launch of the request's kernel, for each of its GPUs, to judge guarantees."""
+def compile_guaranteed(request: GuaranteeRequest, context: WorkerContext) -> None:
+    """Compile every launch of a kernel, for each of its GPUs, to judge guarantees."""
     from gemmproof.compiled.compile import compile_for
+    from gemmproof.compiled.record import PLAN
     from gemmproof.engine.guarantee_check import plan_launches
 
-    emit({"event": "ready"})
-    kernel = find_kernel(request)
+    context.emit(Ready())
+    kernel = find_kernel(request.kernel)
     case = read_case(request.case, kernel)
     plan, launches = plan_launches(kernel, request.gpu, case, request.max_examples)
-    emit({"event": "planned", "plan": encode(plan)})
-    compile_for(request, emit, launches)
+    context.emit(Part(PLAN, plan))
+    compile_for(context, launches)
 
 
-def _load(request: Request, emit: Listener) -> tuple[KernelUnderTest, Engine]:
+def _load(
+    request: CheckRequest | ShrinkRequest, context: WorkerContext
+) -> tuple[KernelUnderTest, Engine]:
     """Return the kernel, and the engine for it without guarantees about compiled code.
 
     Those are judged by workers of their own (engine/guarantee_check.py).
     """
     module, _, function = request.engine.partition(":")
     engine = getattr(import_module(module), function)
-    emit({"event": "ready"})
-    kernel = find_kernel(request)
+    context.emit(Ready())
+    kernel = find_kernel(request.kernel)
     from gemmproof.properties.contract import WITHOUT
 
     judged = replace(kernel, contract=replace(kernel.contract, **WITHOUT))
-    return kernel, partial(engine, judged, target=request.gpu, seconds=request.seconds)
+    return kernel, partial(engine, judged, target=request.gpu, seconds=context.seconds)

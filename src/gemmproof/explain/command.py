@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from gemmproof.commands import groups
 from gemmproof.commands.output import answer, answer_death, refuse, undrawable, unwritable
 from gemmproof.options import Command, argument, group, option
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.codec import decode, encode
+from gemmproof.properties.codec import encode
 from gemmproof.reference.gpus import TARGETS, UNMODELLED
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT
@@ -19,6 +19,8 @@ from gemmproof.spelling import one_of, suggest
 from gemmproof.target import Calling, TargetError, parse
 from gemmproof.terminal import progress
 from gemmproof.worker.supervisor import watch
+
+EXPLAIN = "gemmproof.explain.task:explain_addresses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +67,29 @@ def run(options: ExplainOptions) -> int:
     try:
         search = groups.SearchOptions(max_examples=1, gpu=options.gpu)
         declared = (options.contract, options.calling, search, options.case)
-        request = groups.ask_check(parse(options.target), *declared)
+        asked = groups.ask_check(parse(options.target), *declared)
     except (TargetError, ValueError) as error:
         return refuse(options, str(error))
     config = options.config
     if config is None:
         config = Case.from_json(options.case).config if options.case else 0
-    form = "svg" if options.svg else ""
-    request = replace(
-        request, function="gemmproof.explain.task:explain_addresses", config=config, format=form
-    )
-    with progress(request.name, options.quiet) as listener:
-        worker = watch(request, options.worker.limits, listener)
-    if "explained" not in worker.events:
-        return answer_death(options, worker, request.name, "an address map")
-
+    from gemmproof.explain.record import ExplainRequest, Explanation
     from gemmproof.explain.text import lines, list_lines
-    from gemmproof.properties.address_map import AddressMap
 
-    explanation = decode(AddressMap, worker.events["explained"]["explanation"], "map")
+    draws = options.svg is not None
+    request = ExplainRequest(asked.kernel, asked.gpu, config, asked.case, draws)
+    with progress(asked.name, options.quiet) as listener:
+        worker = watch(EXPLAIN, request, options.worker.limits, listener)
+    result = worker.read_result(Explanation)
+    if result is None:
+        return answer_death(options, worker, asked.name, "an address map")
+    explanation = result.addresses
     known = list_lines(explanation)
     written: dict[str, Writer] = {"json": lambda path: write_json(path, encode(explanation))}
     if not known:
         reasons = [*explanation.open, *(k.failed for k in explanation.kernels if k.failed)]
         reason = "; ".join(dict.fromkeys(reasons)) or "the wrapper launches no Triton kernel"
-        text = f"gemmproof explain: {request.name}: nothing could be followed: {reason}"
+        text = f"gemmproof explain: {asked.name}: nothing could be followed: {reason}"
         style = STYLES["incomplete"]
         return answer(options, EXIT["incomplete"], [(clean(text), style)], written, to_stderr=True)
     if options.line is not None and options.line not in known:
@@ -100,7 +100,7 @@ def run(options: ExplainOptions) -> int:
     def draw_svg(path: Path) -> None:
         from gemmproof.explain.plot import draw
 
-        draw(worker.events["explained"]["picture"], path)
+        draw(result.picture or {}, path)
 
     written["svg"] = draw_svg
     return answer(options, EXIT["pass"], lines(explanation, options.line), written)

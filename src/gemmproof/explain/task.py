@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from gemmproof.properties.codec import encode
+from gemmproof.explain.record import ExplainRequest, Explanation
 from gemmproof.target import TargetError
 from gemmproof.worker.load_kernel import find_kernel, read_case
-from gemmproof.worker.protocol import Listener, Request
-
-if TYPE_CHECKING:
-    pass
+from gemmproof.worker.protocol import Advanced, Ready, WorkerContext
 
 
-def explain_addresses(request: Request, emit: Listener) -> None:
-    """Emit the address map of the kernel that the request names; runs in the worker."""
+def explain_addresses(request: ExplainRequest, context: WorkerContext) -> Explanation:
+    """Return the address map of a kernel, and its picture if one is requested."""
     from gemmproof.properties.address_map.explain_access import explain
     from gemmproof.properties.address_map.picture import NoPicture, make_picture
     from gemmproof.properties.kernel import ContractError
 
-    emit({"event": "ready"})
-    kernel = find_kernel(request)
+    context.emit(Ready())
+    kernel = find_kernel(request.kernel)
     case = read_case(request.case, kernel)
 
     def heartbeat() -> None:
-        emit({"event": "advanced"})
+        context.emit(Advanced())
 
     try:
-        explanation = explain(kernel, request.gpu, request.config, tell=heartbeat)
+        addresses = explain(kernel, request.gpu, request.config, tell=heartbeat)
     except ContractError as error:
-        raise TargetError(f"{request.name}: {error}") from None
-    picture = None
-    if request.format == "svg":
-        try:
-            picture = make_picture(kernel, request.gpu, request.config, case)
-        except NoPicture as error:
-            raise TargetError(f"--svg: {error}") from None
-    emit({"event": "explained", "explanation": encode(explanation), "picture": picture})
+        raise TargetError(f"{request.kernel.name}: {error}") from None
+    if not request.draws:
+        return Explanation(addresses)
+    try:
+        return Explanation(addresses, make_picture(kernel, request.gpu, request.config, case))
+    except NoPicture as error:
+        raise TargetError(f"--svg: {error}") from None

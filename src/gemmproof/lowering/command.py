@@ -18,22 +18,22 @@ from gemmproof.lowering.record import (
     USUAL_WARPS,
     WARPS,
     Dot,
+    DotRequest,
+    LaunchRequest,
     is_fp32,
     sums_of,
 )
 from gemmproof.options import Command, flag, group, option, spell
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import LAYOUTS
-from gemmproof.properties.codec import encode
-from gemmproof.properties.contract import AXES
+from gemmproof.properties.contract import AXES, Contract
 from gemmproof.reference.formats import FP8, OPERANDS
 from gemmproof.reference.gpus import DEFAULT, GPUS
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT
 from gemmproof.spelling import format_of, one_of
-from gemmproof.target import Calling, TargetError, parse
+from gemmproof.target import Calling, KernelRef, TargetError, parse
 from gemmproof.terminal import progress
-from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import preload
 
 # the functions that compile in a worker
@@ -142,7 +142,8 @@ def run(options: LoweringOptions) -> int:
     try:
         if problem := unwritable(options):
             raise ValueError(problem)
-        request = _request_of(options) if options.dot.tile is None else _ask_preview(options)
+        of_dots = options.dot.tile is not None
+        request = _ask_preview(options) if of_dots else _request_of(options)
     except (TargetError, ValueError) as error:
         return refuse(options, str(error))
     gpus = list(dict.fromkeys(options.gpus))
@@ -153,7 +154,9 @@ def run(options: LoweringOptions) -> int:
         progress(request.name, options.quiet, len(gpus), "targets") as course,
         preload(None, limits),
     ):
-        results = compile_for_gpus(request, gpus, limits, course.follow, jobs)
+        function = DOTS if of_dots else SWEEP if options.launch.sweep else LAUNCHES
+        requests = [replace(request, gpu=gpu) for gpu in gpus]
+        results = compile_for_gpus(function, requests, limits, course.follow, jobs)
     for result in results:
         if result.output:
             show_end(options, result.output)
@@ -169,15 +172,14 @@ def run(options: LoweringOptions) -> int:
         shown = text.sweep_lines(request.name, results, seconds)
     else:
         whole = text.document(request.name, lowerings, failures)
-        of_dots = options.dot.tile is not None
         table = (text.tabulate_dots, 1) if of_dots else (text.tabulate, text.MOST_BLOCKS)
         shown = text.lines(request.name, results, seconds, *table)
     written: dict[str, Writer] = {"json": lambda path: write_json(path, whole)}
     return answer(options, code, shown, written)
 
 
-def _request_of(options: LoweringOptions) -> Request:
-    """Return the workers' request. Raises TargetError or ValueError, in one line."""
+def _request_of(options: LoweringOptions) -> LaunchRequest:
+    """Return the request to compile launches. Raises TargetError or ValueError, in one line."""
     launch, calling, choice = options.launch, options.calling, options.choice
     if of_a_dot := spell(options.dot):
         raise ValueError(f"{of_a_dot[0]}: got it without --dot, expected it with --dot M N K")
@@ -188,33 +190,23 @@ def _request_of(options: LoweringOptions) -> Request:
     case = None if launch.case is None else Case.from_json(launch.case)
     if case is not None and (launch.sizes or options.layouts or options.dtype):
         raise ValueError("--case: got --sizes, --layouts or --dtype with it, expected one of them")
-    plan = {
-        "sizes": dict(launch.sizes),
-        "layouts": dict(options.layouts),
-        "every": launch.config == "all",
-    }
     if registered:
-        request = groups.ask_registered(choice, options.dtype, groups.SearchOptions())
+        ref = groups.refer_to_registered(choice, options.dtype)
     else:
         target = parse(str(choice.target))
-        kernel = calling.state(target.name)
         if case is not None:
-            kernel.require(case)
-        batched = launch.batched or target.name == "bmm" or (case and case.batch is not None)
+            calling.state(target.name).require(case)
+        has_batch = case is not None and case.batch is not None
+        batched = launch.batched or target.name == "bmm" or has_batch
         formats = list(dict.fromkeys(options.dtype)) or [case.dtype if case else "fp16"]
-        request = Request(
-            function="",
-            name=target.name,
-            target=encode(target),
-            contract={"formats": formats, "batched": bool(batched)},
-            calling=encode(calling),
-        )
-    function = SWEEP if launch.sweep else LAUNCHES
-    return replace(request, function=function, case=launch.case, plan=plan)
+        contract = Contract(tuple(formats), batched=batched)
+        ref = KernelRef(target.name, None, target, contract, calling)
+    sizes, layouts = dict(launch.sizes), dict(options.layouts)
+    return LaunchRequest(ref, launch.case, sizes, layouts, launch.config == "all")
 
 
-def _ask_preview(options: LoweringOptions) -> Request:
-    """Return the workers' request. Raises ValueError, in one line, for conflicting options."""
+def _ask_preview(options: LoweringOptions) -> DotRequest:
+    """Return the request to compile dots. Raises ValueError for conflicting options."""
     dot, choice = options.dot, options.choice
     if choice.target is not None:
         raise ValueError(f"target: got {choice.target!r} and --dot, expected one of them")
@@ -249,9 +241,7 @@ def _ask_preview(options: LoweringOptions) -> Request:
         )
         for dtype, warps in product(formats, dict.fromkeys(dot.warps or [USUAL_WARPS]))
     ]
-    name = f"dot {'x'.join(map(str, tile))}"
-    plan = {"dots": encode(dots), "remedies": True}
-    return Request(DOTS, name, plan=plan)
+    return DotRequest(f"dot {'x'.join(map(str, tile))}", tuple(dots), remedies=True)
 
 
 def _require_promotion(

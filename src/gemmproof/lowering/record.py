@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from gemmproof.reference.formats import FNUZ, FORMATS, OPERANDS
+from gemmproof.target import KernelRef
 
 # -- dot -----------------------------------------------------------------------------------------
 PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
@@ -92,3 +93,46 @@ class Variant:
 def format_known(known: str) -> str:
     """Return the text for a specialisation of an argument."""
     return {"": "neither", "16": "divisible by 16", "1": "equal to 1"}[known]
+
+
+# -- requests ------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """The launches of a kernel that a worker compiles, alone or in a sweep.
+
+    `case` is the JSON of the only case; without it there is one for each format, of `sizes` and
+    `layouts` by name. `every` asks for all configurations of a tuner, not only the first.
+    """
+
+    kernel: KernelRef
+    case: str | None
+    sizes: dict[str, int]
+    layouts: dict[str, str]
+    every: bool
+    gpu: str = ""
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.kernel.name
+
+
+@dataclass(frozen=True, slots=True)
+class DotRequest:
+    """The dots that a worker compiles, as `name` in reports.
+
+    `remedies` asks for changes of those that miss the tensor cores.
+    """
+
+    name: str
+    dots: tuple[Dot, ...]
+    remedies: bool
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """The variants of a sweep by number, and a line on each change that is not compared."""
+
+    variants: tuple[Variant, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,13 +21,20 @@ from gemmproof.compiled.compile import (
     compile_for,
     describe_launch,
     join_launches,
-    report_result,
+    send_result,
 )
-from gemmproof.compiled.record import FMA, Failure, LoweredLaunch, Result
-from gemmproof.lowering.record import Dot, Variant, format_known, list_changes
+from gemmproof.compiled.record import FMA, PLAN, Failure, LoweredLaunch, Result
+from gemmproof.lowering.record import (
+    Dot,
+    DotRequest,
+    LaunchRequest,
+    SweepPlan,
+    Variant,
+    format_known,
+    list_changes,
+)
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW, view
-from gemmproof.properties.codec import decode, encode
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.reference.fake_cuda import explain_lack
@@ -37,26 +44,22 @@ from gemmproof.reference.provenance import format_count, format_error
 from gemmproof.reference.simulation import SimulatorError
 from gemmproof.target import TargetError, line_of, require_case
 from gemmproof.worker.load_kernel import find_kernel
-from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.protocol import Advanced, Part, Ready, WorkerContext
 
 # -- launches ------------------------------------------------------------------------------------
 # of each axis, unless the command or the contract gives another
 SIZE, BATCH = 1024, 4
 
 
-def compile_launches(request: Request, emit: Listener) -> None:
-    """Compile each launch of the request's kernel for its GPU.
-
-    `plan`: `sizes` and `layouts` by name, and `every` configuration or only the first.
-    """
-    emit({"event": "ready"})
-    kernel, gpu = find_kernel(request), request.gpu or ""
-    planned: list[PlannedLaunch] = []
+def compile_launches(request: LaunchRequest, context: WorkerContext) -> None:
+    """Compile each launch of a kernel."""
+    context.emit(Ready())
+    kernel, planned = find_kernel(request.kernel), list[PlannedLaunch]()
     for case in choose_cases(request, kernel):
-        captured = join_launches(capture_explained(kernel, case, gpu, request.plan["every"]))
+        captured = join_launches(capture_explained(kernel, case, request.gpu, request.every))
         _require_launch(kernel, captured)
         planned += (plan_launch(launch, case.dtype) for launch in captured)
-    compile_for(request, emit, planned)
+    compile_for(context, planned)
 
 
 def plan_launch(launch: CapturedLaunch, dtype: str, title: str | None = None) -> PlannedLaunch:
@@ -71,20 +74,28 @@ def _require_launch(kernel: KernelUnderTest, launches: Collection[object]) -> No
         raise TargetError(f"{kernel.name}: got no launch of a Triton kernel, expected one")
 
 
-def choose_cases(request: Request, kernel: KernelUnderTest) -> list[Case]:
+def choose_cases(request: LaunchRequest, kernel: KernelUnderTest) -> list[Case]:
     """Choose a case for each format: the given one, or the largest usual sizes admitted."""
     if request.case is not None:
         cases = [Case.from_json(request.case)]
     else:
-        cases = [make_case(request, kernel, name) for name in kernel.contract.formats]
+        cases = [
+            make_case(kernel, name, request.sizes, request.layouts)
+            for name in kernel.contract.formats
+        ]
     for case in cases:
         require_case(kernel, case)
     return cases
 
 
-def make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
-    """Make the case of a format: the sizes and layouts of the plan, or the largest usual ones."""
-    contract, requested = kernel.contract, request.plan["sizes"]
+def make_case(
+    kernel: KernelUnderTest,
+    dtype: str,
+    requested: Mapping[str, int] | None = None,
+    layouts: Mapping[str, str] | None = None,
+) -> Case:
+    """Make the case of a format: the requested sizes and layouts, or the largest usual ones."""
+    contract, requested = kernel.contract, requested or {}
     axes = ("M", "N", "K", "batch") if contract.batched else ("M", "N", "K")
     for axis in requested:
         if axis not in axes:
@@ -100,7 +111,7 @@ def make_case(request: Request, kernel: KernelUnderTest, dtype: str) -> Case:
         got = " ".join(f"{axis}={n}" for axis, n in sides.items())
         expected = "sizes that the contract admits: --sizes"
         raise TargetError(f"{kernel.name}: got {got}, expected {expected}")
-    sides |= {"dtype": dtype, "layouts": tuple(request.plan["layouts"].items())}
+    sides |= {"dtype": dtype, "layouts": tuple((layouts or {}).items())}
     try:
         return Case(**sides)
     except ValueError as mistake:
@@ -181,27 +192,22 @@ def launch_dot(dot: Dot) -> None:
     )  # fmt: skip
 
 
-def compile_dots(request: Request, emit: Listener) -> None:
-    """Compile each dot of the request's plan for its GPU.
-
-    `plan`: `dots`, the fields of each, and `remedies`, whether changes are tried for those that
-    miss the tensor cores.
-    """
-    emit({"event": "ready"})
-    plan, gpu = request.plan, request.gpu or ""
-    dots = decode(list[Dot], plan["dots"], "plan.dots")
-    planned = [plan_dot(request.name, dot, gpu) for dot in dots]
-    results = compile_for(request, emit, planned)
-    for number, (dot, result) in enumerate(zip(dots, results, strict=True)):
-        if plan["remedies"] and isinstance(result, LoweredLaunch) and is_without_cores(result):
+def compile_dots(request: DotRequest, context: WorkerContext) -> None:
+    """Compile each dot."""
+    context.emit(Ready())
+    gpu, silent = request.gpu, replace(context, emit=lambda event: None)
+    planned = [plan_dot(request.name, dot, gpu) for dot in request.dots]
+    results = compile_for(context, planned)
+    for number, (dot, result) in enumerate(zip(request.dots, results, strict=True)):
+        if request.remedies and isinstance(result, LoweredLaunch) and is_without_cores(result):
 
             def try_dots(changed: Iterable[Dot], other: str) -> list[str | None]:
                 """Compile dots for a GPU; return the label of each one's tensor core."""
                 tried = [plan_dot(request.name, x, other) for x in changed]
-                return [*map(_label_core, compile_for(request, lambda event: None, tried))]
+                return [*map(_label_core, compile_for(silent, tried))]
 
             remedies = tuple(find_remedies(dot, gpu, try_dots))
-            report_result(emit, number, replace(result, remedies=remedies))
+            send_result(context.emit, number, replace(result, remedies=remedies))
 
 
 def plan_dot(name: str, dot: Dot, gpu: str) -> PlannedLaunch:
@@ -263,20 +269,15 @@ def _label_core(lowered: Result) -> str | None:
 
 
 # -- sweeps --------------------------------------------------------------------------------------
-def compile_sweep(request: Request, emit: Listener) -> None:
-    """Compile the launches of the request's kernel, and each that differs by one change.
-
-    The plan is that of `compile_launches`. "planned" has the `variants` by number, and `notes`: a
-    line on each change that is not compared.
-    """
-    emit({"event": "ready"})
-    kernel, gpu = find_kernel(request), request.gpu or ""
-    notes: list[str] = []
-    layouts = LAYOUTS if request.target is not None else kernel.contract.layout_names
+def compile_sweep(request: LaunchRequest, context: WorkerContext) -> None:
+    """Compile the launches of a kernel, and each that differs by one change; send a SweepPlan."""
+    context.emit(Ready())
+    kernel, notes = find_kernel(request.kernel), list[str]()
+    layouts = LAYOUTS if request.kernel.target else kernel.contract.layout_names
 
     def capture(case: Case) -> list[CapturedLaunch]:
-        emit({"event": "advanced"})
-        return capture_explained(kernel, case, gpu, request.plan["every"])
+        context.emit(Advanced())
+        return capture_explained(kernel, case, request.gpu, request.every)
 
     swept: list[tuple[Variant, PlannedLaunch]] = []
     for case in choose_cases(request, kernel):
@@ -289,8 +290,8 @@ def compile_sweep(request: Request, emit: Listener) -> None:
             notes += () if variant.change else list_unspecialised(launch)
     swept.sort(key=lambda x: bool(x[0].change))
     bases = [x for x in swept if not x[0].change]
-    _announce(emit, swept, notes)
-    results = compile_for(request, emit, [x for _, x in bases], of=len(swept))
+    _send_plan(context, swept, notes)
+    results = compile_for(context, [x for _, x in bases], of=len(swept))
     # a base that does not compile has nothing to lose
     whole = {
         (planned.record.dtype, variant.base)
@@ -299,15 +300,15 @@ def compile_sweep(request: Request, emit: Listener) -> None:
     }
     rest = [x for x in swept[len(bases) :] if (x[1].record.dtype, x[0].base) in whole]
     count = len(bases) + len(rest)
-    _announce(emit, [*bases, *rest], notes)
-    compile_for(request, emit, [x for _, x in rest], len(bases), count)
+    _send_plan(context, [*bases, *rest], notes)
+    compile_for(context, [x for _, x in rest], len(bases), count)
 
 
-def _announce(
-    emit: Listener, swept: Iterable[tuple[Variant, PlannedLaunch]], notes: list[str]
+def _send_plan(
+    context: WorkerContext, swept: Iterable[tuple[Variant, PlannedLaunch]], notes: list[str]
 ) -> None:
-    variants = [encode(variant) for variant, _ in swept]
-    emit({"event": "planned", "plan": {"variants": variants, "notes": notes}})
+    variants = tuple(variant for variant, _ in swept)
+    context.emit(Part(PLAN, SweepPlan(variants, tuple(notes))))
 
 
 DIVISIBLE = 16  # the divisor that Triton specialises sizes, strides and addresses for

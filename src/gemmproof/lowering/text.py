@@ -10,6 +10,7 @@ from typing import Any
 
 from gemmproof.compiled.record import (
     FMA,
+    PLAN,
     UNKNOWN,
     CompiledDot,
     DotInstruction,
@@ -20,7 +21,7 @@ from gemmproof.compiled.record import (
     list_excess,
 )
 from gemmproof.compiled.run import WorkerResults
-from gemmproof.lowering.record import Variant, format_known
+from gemmproof.lowering.record import SweepPlan, Variant, format_known
 from gemmproof.properties.codec import decode, encode
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import format_count
@@ -483,12 +484,16 @@ class SweptLaunch:
     variants: list[SweptVariant]
 
 
+def _read_plan(target: WorkerResults) -> SweepPlan:
+    return decode(SweepPlan, target.plan, PLAN) if target.plan else SweepPlan()
+
+
 def collect_sweep(targets: Sequence[WorkerResults]) -> list[SweptLaunch]:
     """Collect each base launch, with its variants and their differences from it."""
     collected: list[SweptLaunch] = []
     for target in targets:
         bases: dict[tuple[str, int], SweptLaunch] = {}
-        variants = decode(list[Variant], target.plan.get("variants", []), "variants")
+        variants = _read_plan(target).variants
         for number, launch in target.results.items():
             if isinstance(launch, Failure):
                 continue
@@ -511,7 +516,7 @@ def sweep_document(
 ) -> dict[str, Any]:
     """Return the document that `--json` writes for a sweep."""
     sweep = encode(collect_sweep(targets))
-    notes = {target.gpu: target.plan.get("notes", []) for target in targets}
+    notes = {target.gpu: _read_plan(target).notes for target in targets}
     return {"schema": SCHEMA, "name": name, "sweep": sweep, "notes": notes, "failures": failures}
 
 
@@ -525,8 +530,7 @@ def sweep_lines(name: str, targets: Sequence[WorkerResults], seconds: float) -> 
         for base in own:
             out += [*_describe_sweep(base), ("", "")]
         out += [
-            _line(f"{target.gpu}: {line}", "dim")
-            for line in _join_notes(target.plan.get("notes", ()))
+            _line(f"{target.gpu}: {line}", "dim") for line in _join_notes(_read_plan(target).notes)
         ]
         out += _describe_failures(target)
     variants = [x for base in bases for x in base.variants]

@@ -29,7 +29,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import Observation
 from gemmproof.reference.simulator import launch as simulated
 from gemmproof.reference.triton_hooks import swap
-from gemmproof.worker.protocol import Listener
+from gemmproof.worker.protocol import CaseStarted, Listener
 
 
 # -- programs ------------------------------------------------------------------------------------
@@ -175,8 +175,8 @@ class Search:
 
     def look(self, case: Case) -> Observation:
         """Observe one case, and keep its digest."""
-        self.under_way, index = case.to_json(), len(self.shown)
-        self.tell({"event": "case", "phase": "draw", "index": index, "case": self.under_way})
+        self.under_way = case.to_json()
+        self.tell(CaseStarted(self.under_way, "draw", len(self.shown)))
         observation = observe_case(self.kernel, case, self.backend, traced=True)
         self.shown[case] = digest(observation)
         return observation

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gemmproof.commands import groups
 from gemmproof.commands.output import answer, refuse, unwritable
+from gemmproof.engine.request import CheckRequest
 from gemmproof.options import Command, flag, group, option
 from gemmproof.report.files import Writer, read_record, write_json
 from gemmproof.report.record import EXIT
@@ -17,7 +18,6 @@ from gemmproof.report.text import STYLES, clean
 from gemmproof.spelling import suggest
 from gemmproof.target import Calling, TargetError, parse
 from gemmproof.terminal import Interrupted, say
-from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import preload
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def run(options: MutateOptions) -> int:
     return code
 
 
-def list_requests(options: MutateOptions) -> list[Request]:
+def list_requests(options: MutateOptions) -> list[CheckRequest]:
     """Return the requests for each kernel. Raises TargetError or ValueError, in one line."""
     choice, contract, search = options.choice, options.contract, options.search
     given = groups.spell_declared(contract, options.calling)
@@ -124,7 +124,7 @@ def list_requests(options: MutateOptions) -> list[Request]:
     return [replace(request, proof=options.proof) for request in requests]
 
 
-def _mutate(options: MutateOptions, request: Request) -> tuple[Score, Interrupted | None]:
+def _mutate(options: MutateOptions, request: CheckRequest) -> tuple[Score, Interrupted | None]:
     from gemmproof.mutate.run import mutate
 
     jobs = options.jobs or os.cpu_count() or 1

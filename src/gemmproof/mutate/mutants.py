@@ -16,6 +16,7 @@ from typing import Any
 from gemmproof.mutate import operators
 from gemmproof.mutate.changed_source import Function, Mutant, SourceFile, make_diff
 from gemmproof.mutate.operators import Rule, Surroundings
+from gemmproof.mutate.record import Reached
 from gemmproof.reference.provenance import owner
 from gemmproof.reference.simulation import Run
 
@@ -29,27 +30,6 @@ OPERATORS: Mapping[str, Rule] = {
 }
 # options that tune a launch and change no result
 IRRELEVANT = ("num_stages", "num_warps", "num_ctas", "maxnreg", "eviction_policy", "cache_modifier")
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """The lines of one file that a target reaches.
-
-    `compiled`: those that Triton translates; `launching`: those that run on the way to a launch;
-    `grids`: the first lines of functions that make a grid.
-    """
-
-    compiled: frozenset[int]
-    launching: frozenset[int]
-    grids: frozenset[int]
-
-    def join(self, other: Reached) -> Reached:
-        """Return the lines that either reaches."""
-        return Reached(
-            self.compiled | other.compiled,
-            self.launching | other.launching,
-            self.grids | other.grids,
-        )
 
 
 def list_mutants(reached: Mapping[str, Reached], shown: Mapping[str, str]) -> list[Mutant]:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from gemmproof.report.record import EXIT
+from gemmproof.engine.request import CheckRequest
+from gemmproof.report.record import EXIT, Report
 
 KILLED, SURVIVED, EQUIVALENT = "killed", "survived", "equivalent"
 # no difference in any case, and no proof that there is none
@@ -159,3 +160,88 @@ def exit_code(scores: list[Score], drops: list[str]) -> int:
         return EXIT["fail"]
     whole = bool(scores) and all(score.whole for score in scores)
     return EXIT["pass"] if whole else EXIT["incomplete"]
+
+
+# -- requests to workers, and their results -------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The lines of one file that a target reaches.
+
+    `compiled`: those that Triton translates; `launching`: those that run on the way to a launch;
+    `grids`: the first lines of functions that make a grid.
+    """
+
+    compiled: frozenset[int]
+    launching: frozenset[int]
+    grids: frozenset[int]
+
+    def join(self, other: Reached) -> Reached:
+        """Return the lines that either reaches."""
+        return Reached(
+            self.compiled | other.compiled,
+            self.launching | other.launching,
+            self.grids | other.grids,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The optimised TTIR of one specialisation of a kernel, and the JSON of a case of it."""
+
+    text: str
+    case: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCase:
+    """The digests of one case, given as JSON: of the result's bits, and of all accesses."""
+
+    case: str
+    bits: str
+    accesses: str
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The original in one format: its report, the lines it reaches, its cases and programs.
+
+    `source` is the hash of its source.
+    """
+
+    report: Report
+    reached: dict[str, Reached]
+    cases: tuple[SeenCase, ...]
+    programs: dict[str, Program]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class MutantRequest:
+    """A mutant to be judged as `check` requests: `file` has the `text` instead of its own.
+
+    `is_compiled` is true if the change is in code that Triton compiles. `cases` and `programs` are
+    those of the original.
+    """
+
+    check: CheckRequest
+    file: str
+    text: str
+    is_compiled: bool
+    cases: tuple[SeenCase, ...]
+    programs: dict[str, Program]
+
+
+REPORT = "report"  # a part of the result: the report on a mutant, known before its judgement
+
+
+@dataclass(frozen=True, slots=True)
+class MutantJudgement:
+    """The judgement of a mutant, besides its report.
+
+    `fate` is its difference from the original, "" with a finding; `reason` the first case or
+    message that shows it, `proved` the sizes that it is proved right for, "" for none.
+    """
+
+    fate: str = ""
+    reason: str = ""
+    proved: str = ""

@@ -6,28 +6,33 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gemmproof.engine.assemble import make_report
+from gemmproof.engine.request import CheckRequest
 from gemmproof.mutate.changed_source import Mutant
-from gemmproof.mutate.mutants import Reached, list_mutants, sample
+from gemmproof.mutate.mutants import list_mutants, sample
 from gemmproof.mutate.record import (
     EQUIVALENT,
     INVALID,
     KILLED,
+    REPORT,
     SURVIVED,
     UNJUDGED,
     UNSEEN,
+    MutantJudgement,
+    MutantRequest,
     MutantResult,
+    Program,
+    Reached,
     Score,
+    SeenCase,
+    Survey,
 )
-from gemmproof.properties.codec import decode
 from gemmproof.properties.finding import list_by_cause
 from gemmproof.report.record import Report, versions
-from gemmproof.target import TargetError, display_path
+from gemmproof.target import KernelRef, TargetError, display_path
 from gemmproof.terminal import Interrupted
 from gemmproof.worker.ends import WorkerExit
-from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits, open_pool, watch
 
 Tell = Callable[[int, int, MutantResult], None]
@@ -39,15 +44,15 @@ TASKS = "gemmproof.mutate.task"
 class Original:
     """The lines that a kernel reaches, and the digests of its cases, before any change."""
 
-    formats: list[str]
+    formats: tuple[str, ...]
     mutants: list[Mutant]
-    cases: list[list[str]]
-    programs: dict[str, list[str]]
+    cases: tuple[SeenCase, ...]
+    programs: dict[str, Program]
     source: str
 
 
 def mutate(
-    request: Request,
+    request: CheckRequest,
     limits: Limits,
     *,
     jobs: int,
@@ -86,7 +91,7 @@ def mutate(
         tuple(judged[i] for i in sorted(judged)),
         len(mutants),
         round(time.monotonic() - began, 1),
-        formats=tuple(survey.formats),
+        formats=survey.formats,
         seed=request.seed,
         max_examples=request.max_examples,
         proof=request.proof,
@@ -98,50 +103,53 @@ def mutate(
     return score, stopped
 
 
-def survey_kernel(request: Request, limits: Limits, jobs: int) -> Original:
+def survey_kernel(request: CheckRequest, limits: Limits, jobs: int) -> Original:
     """Judge the unchanged kernel, a worker a format, and list its mutants. Raises TargetError."""
-    formats = list(request.contract.get("formats", ())) or _list_formats(request, limits)
-    request = replace(request, function=f"{TASKS}:survey")
+    contract = request.kernel.contract
+    formats = contract.formats if contract else _list_formats(request.kernel, limits)
     requests = [narrow(request, fmt) for fmt in formats]
     with open_pool(min(jobs, len(requests))) as pool:
-        workers = list(pool.map(lambda narrowed: watch(narrowed, limits), requests))
+        workers = list(pool.map(lambda each: watch(f"{TASKS}:survey", each, limits), requests))
     reached: dict[str, Reached] = {}
-    cases: list[list[str]] = []
-    programs: dict[str, list[str]] = {}
+    cases: list[SeenCase] = []
+    programs: dict[str, Program] = {}
+    source = ""
     for worker in workers:
-        report = make_report(worker, request.name)
-        if report.verdict != "pass":
+        survey = worker.read_result(Survey)
+        report = make_report(worker, request.name, survey.report if survey else None)
+        if survey is None or report.verdict != "pass":
             raise TargetError(
                 f"{request.name}: {_describe_failure(report)}, expected it to pass first"
             )
-        surveyed = worker.events["surveyed"]
-        for path, lines in surveyed["reached"].items():
-            lines_reached = decode(Reached, lines, "lines")
-            reached[path] = lines_reached.join(reached[path]) if path in reached else lines_reached
-        cases += surveyed["cases"]
-        programs = {**surveyed["programs"], **programs}
+        for path, lines in survey.reached.items():
+            reached[path] = lines.join(reached[path]) if path in reached else lines
+        cases += survey.cases
+        programs = {**survey.programs, **programs}
+        source = source or survey.source
     shown = {path: display_path(path) for path in reached}
-    source = workers[0].events["surveyed"]["source"]
-    return Original(formats, list_mutants(reached, shown), cases, programs, source)
+    return Original(formats, list_mutants(reached, shown), tuple(cases), programs, source)
 
 
-def narrow(request: Request, fmt: str) -> Request:
+def narrow(request: CheckRequest, fmt: str) -> CheckRequest:
     """Narrow the request to one format of its kernel."""
-    if request.conftest is not None:
-        return replace(request, format=fmt)
-    return replace(request, contract={**request.contract, "formats": [fmt]})
+    kernel = request.kernel
+    if kernel.contract is None:
+        return replace(request, kernel=replace(kernel, format=fmt))
+    return replace(
+        request, kernel=replace(kernel, contract=replace(kernel.contract, formats=(fmt,)))
+    )
 
 
-def _list_formats(request: Request, limits: Limits) -> list[str]:
+def _list_formats(kernel: KernelRef, limits: Limits) -> tuple[str, ...]:
     """List the formats of a registered kernel. Raises TargetError if it cannot be loaded."""
-    worker = watch(replace(request, function=f"{TASKS}:list_formats", format=""), limits)
-    if failure := worker.explain_failure(request.name):
+    worker = watch(f"{TASKS}:list_formats", replace(kernel, format=""), limits)
+    if failure := worker.explain_failure(kernel.name):
         raise TargetError(failure)
-    formats = list(worker.events["kernels"]["names"])
-    if request.format not in ("", *formats):
-        expected = f"one that {request.name} is registered with: {' '.join(formats)}"
-        raise TargetError(f"--dtype: got {request.format}, expected {expected}")
-    return [request.format] if request.format else formats
+    formats = worker.read_result(tuple[str, ...]) or ()
+    if kernel.format not in ("", *formats):
+        expected = f"one that {kernel.name} is registered with: {' '.join(formats)}"
+        raise TargetError(f"--dtype: got {kernel.format}, expected {expected}")
+    return (kernel.format,) if kernel.format else formats
 
 
 def _describe_failure(report: Report) -> str:
@@ -151,31 +159,28 @@ def _describe_failure(report: Report) -> str:
 
 
 def judge_mutant(
-    request: Request, limits: Limits, mutant: Mutant, survey: Original
+    request: CheckRequest, limits: Limits, mutant: Mutant, survey: Original
 ) -> MutantResult | None:
     """Judge one mutant; None if its worker was interrupted."""
-    plan: dict[str, Any] = {
-        "file": mutant.file,
-        "text": mutant.text,
-        "compiled": mutant.where == "kernel",
-        "cases": survey.cases,
-        "programs": survey.programs,
-    }
-    worker = watch(replace(request, function=f"{TASKS}:judge_mutant", plan=plan), limits)
+    is_compiled = mutant.where == "kernel"
+    asked = MutantRequest(
+        request, mutant.file, mutant.text, is_compiled, survey.cases, survey.programs
+    )
+    worker = watch(f"{TASKS}:judge_mutant", asked, limits)
     if worker.end == "halted":
         return None
     return conclude(mutant.start(), worker, request.name)
 
 
 def conclude(mutant: MutantResult, worker: WorkerExit, name: str) -> MutantResult:
-    """Return the mutant with the outcome that a worker's events amount to."""
-    verdict = worker.events.get("mutated", {"fate": "", "why": "", "proved": ""})
-    fate, reason = verdict["fate"], verdict["why"]
+    """Return the mutant with the outcome that a worker's result, or its end, amounts to."""
+    judgement = worker.read_result(MutantJudgement) or MutantJudgement()
+    fate, reason = judgement.fate, judgement.reason
     if fate in (EQUIVALENT, INVALID):
         return replace(mutant, outcome=fate, why=reason)
-    if "error" in worker.events and not worker.cases:
-        return replace(mutant, outcome=INVALID, why=str(worker.events["error"]["message"]))
-    report = make_report(worker, name)
+    if worker.failure and worker.failure.kind == "error" and not worker.cases:
+        return replace(mutant, outcome=INVALID, why=worker.failure.message)
+    report = make_report(worker, name, worker.read_part(REPORT, Report))
     if report.verdict == "fail":
         first, _ = list_by_cause(report.findings)[0]
         case = first.case.to_json()
@@ -184,11 +189,11 @@ def conclude(mutant: MutantResult, worker: WorkerExit, name: str) -> MutantResul
         return replace(mutant, outcome=UNJUDGED, why=report.note or worker.how)
     if fate == "other bits":
         return replace(mutant, outcome=SURVIVED, why=f"first other bits: {reason}")
-    if fate in ("other accesses", "same") and verdict["proved"]:
+    if fate in ("other accesses", "same") and judgement.proved:
         return replace(
             mutant,
             outcome=EQUIVALENT,
-            why=f"proved right for {verdict['proved']}, with the same bits",
+            why=f"proved right for {judgement.proved}, with the same bits",
         )
     if fate == "same":
         return replace(

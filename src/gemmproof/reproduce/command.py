@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -13,20 +13,21 @@ from gemmproof.commands import groups
 from gemmproof.commands.init import find_import, is_taken
 from gemmproof.commands.output import answer, answer_death, refuse
 from gemmproof.engine.assemble import judge, judge_compiled
+from gemmproof.engine.request import GUARANTEES, CheckRequest, Guarantees
 from gemmproof.engine.saved_cases import find_store, list_formats
 from gemmproof.options import Command, flag, group, option, spell
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.codec import decode, encode
 from gemmproof.properties.contract import PROMISED
 from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.report.files import STDOUT, find_obstacle, replace_file
 from gemmproof.report.record import EXIT, Report
 from gemmproof.report.text import STYLES, clean
+from gemmproof.reproduce.record import Outcome, ReproduceRequest, WrittenTest
 from gemmproof.spelling import write_command
 from gemmproof.target import Calling, Target, TargetError, parse
 from gemmproof.terminal import progress, say
 from gemmproof.worker.ends import WorkerExit
-from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.protocol import Listener
 from gemmproof.worker.supervisor import watch
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ class ReproduceOptions:
 
 @dataclass(frozen=True, slots=True)
 class _TestRequest:
-    """The workers' request, the calling of the wrapper, and its import path in a test."""
+    """The request to check, the calling of the wrapper, and its import path in a test."""
 
-    request: Request
+    request: CheckRequest
     calling: Calling
     import_path: Place
     files: tuple[str, ...]  # that no test may overwrite
@@ -103,9 +104,9 @@ def run(options: ReproduceOptions) -> int:
             report = judge_compiled(report, worker, request, options.worker.limits, listener)
             return _refuse_report(options, report, worker)
         worker = _ask_bug(options, request, finding, listener)
-    if "reproduced" not in worker.events:
+    bug = worker.read_result(Bug)
+    if bug is None:
         return answer_death(options, worker, request.name, "a test")
-    bug = decode(Bug, worker.events["reproduced"]["bug"], "bug")
     line = _write_replay(options, bug.case)
     draft = write_test(bug, asked.import_path, asked.calling, line, [])
     remarks = describe_gpu(bug, _try_test(options, draft, str(_place_of(name))))
@@ -139,10 +140,10 @@ def _ask_registered(options: ReproduceOptions) -> _TestRequest:
         Case.from_json(options.case)
     choice, formats = options.choice, options.contract.dtype
     request = groups.ask_registered(choice, formats, options.search)
-    worker = watch(replace(request, function=f"{TASKS}:locate"), options.worker.limits)
-    if "located" not in worker.events:
+    worker = watch(f"{TASKS}:locate", request.kernel, options.worker.limits)
+    location = worker.read_result(WrapperLocation)
+    if location is None:
         raise TargetError(worker.explain_failure(request.name) or f"{request.name}: {worker.how}")
-    location = WrapperLocation(**worker.events["located"]["found"])
     import_path = _place_found(location, options.output)
     files = (choice.conftest, location.file)
     return _TestRequest(replace(request, case=options.case), Calling(), import_path, files)
@@ -173,7 +174,7 @@ def _require_writable(name: str, files: Iterable[str], force: bool) -> None:
 
 
 def _find_failing(
-    options: ReproduceOptions, request: Request, listener: Listener
+    options: ReproduceOptions, request: CheckRequest, listener: Listener
 ) -> tuple[Report, WorkerExit]:
     """Return the report on the requested case, on a saved one, or on all that are drawn.
 
@@ -181,7 +182,7 @@ def _find_failing(
     """
     limits = options.worker.limits
     store = find_store(options.saved_cases, request)
-    for case in store.read(list_formats(request)) if store is not None else ():
+    for case in store.read(list_formats(request.kernel)) if store is not None else ():
         judged = judge(replace(request, case=case), limits, listener, compiles=False)
         if judged[0].findings:
             return judged
@@ -202,7 +203,8 @@ def _choose(report: Report) -> Finding | None:
 def _refuse_report(options: ReproduceOptions, report: Report, worker: WorkerExit) -> int:
     label = options.label
     if claims := [f for f in (*report.findings, *report.expected) if f.property in PROMISED]:
-        gpus = worker.events["promises"]["gpus"]
+        guarantees = worker.read_part(GUARANTEES, Guarantees)
+        gpus = guarantees.gpus if guarantees else ()
         text = _describe_claims(options, [f for f in claims if f.fault != UNEXPECTED], gpus)
         if text:
             return refuse(options, clean(f"{label}: {text}"))
@@ -216,7 +218,9 @@ def _refuse_report(options: ReproduceOptions, report: Report, worker: WorkerExit
     return refuse(options, f"{label}: nothing to reproduce: {cases} holds")
 
 
-def _describe_claims(options: ReproduceOptions, findings: list[Finding], gpus: list[str]) -> str:
+def _describe_claims(
+    options: ReproduceOptions, findings: list[Finding], gpus: Sequence[str]
+) -> str:
     """Return which claims of compiled code fail, and the command that shows the first, or ""."""
     if not findings:
         return ""
@@ -231,23 +235,19 @@ def _describe_claims(options: ReproduceOptions, findings: list[Finding], gpus: l
 
 
 def _ask_bug(
-    options: ReproduceOptions, request: Request, finding: Finding, listener: Listener
+    options: ReproduceOptions, request: CheckRequest, finding: Finding, listener: Listener
 ) -> WorkerExit:
-    plan = {"finding": encode(finding), "calls": finding.fault not in DEATHS}
-    asked = replace(request, function=f"{TASKS}:reproduce", case=None, plan=plan)
-    return watch(asked, options.worker.limits, listener)
+    calls = finding.fault not in DEATHS
+    asked = ReproduceRequest(request.kernel, request.gpu, finding, calls)
+    return watch(f"{TASKS}:reproduce", asked, options.worker.limits, listener)
 
 
 def _try_test(options: ReproduceOptions, text: str, path: str) -> Outcomes | str:
     """Return the test's outcomes under Triton's interpreter, or the reason why it failed to run."""
-    plan = {"text": text, "path": path}
-    request = Request(f"{TASKS}:try_test", "the test", plan=plan, fresh=True)
     limits = replace(options.worker.limits, load=float(options.worker.time_limit))
-    worker = watch(request, limits)
-    if "interpreted" in worker.events:
-        outcomes: Outcomes = worker.events["interpreted"]["outcomes"]
-        return outcomes
-    return worker.how or str(worker.explain_failure("the test"))
+    worker = watch(f"{TASKS}:try_test", WrittenTest(text, path), limits, fresh=True)
+    outcomes = worker.read_result(dict[str, Outcome])
+    return outcomes or worker.how or str(worker.explain_failure("the test"))
 
 
 def _find_place(target: Target, output: str) -> Place:

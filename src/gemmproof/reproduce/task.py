@@ -8,77 +8,73 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gemmproof.properties.codec import decode, encode
 from gemmproof.reference.provenance import format_error, owner
-from gemmproof.target import TargetError
+from gemmproof.reproduce.record import Outcome, ReproduceRequest, WrittenTest
+from gemmproof.target import KernelRef, TargetError
 from gemmproof.worker.load_kernel import find_kernel
-from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.protocol import Advanced, Ready, WorkerContext
 
 if TYPE_CHECKING:
-    pass
+    from gemmproof.reproduce.bug import Bug, WrapperLocation
 
 # what may lie around the operands of a test: floats, integers
 AROUND = {"nan": (float("nan"), 85), "zeros": (0.0, 0)}
 
 
-def reproduce(request: Request, emit: Listener) -> None:
-    """Emit the reduced bug of the finding in the request's plan; runs in the worker."""
-    from gemmproof.properties.finding import Finding
+def reproduce(request: ReproduceRequest, context: WorkerContext) -> Bug:
+    """Return the reduced bug of a finding."""
     from gemmproof.properties.kernel import ContractError
     from gemmproof.reference.spec import SpecError
     from gemmproof.reproduce.bug import Unreproducible
     from gemmproof.reproduce.find import find_bug
 
-    emit({"event": "ready"})
-    kernel = find_kernel(request)
-    finding = decode(Finding, request.plan["finding"], "finding")
+    context.emit(Ready())
+    kernel = find_kernel(request.kernel)
 
     def heartbeat() -> None:
-        emit({"event": "tried"})
+        context.emit(Advanced())
 
-    calls = request.plan["calls"]
+    finding, calls = request.finding, request.calls
     try:
-        bug = find_bug(kernel, finding, request.gpu, request.seconds, heartbeat, calls)
+        return find_bug(kernel, finding, request.gpu, context.seconds, heartbeat, calls)
     except (SpecError, ContractError, Unreproducible) as error:
-        raise TargetError(f"{request.name}: {error}") from None
-    emit({"event": "reproduced", "bug": encode(bug)})
+        raise TargetError(f"{kernel.name}: {error}") from None
 
 
-def locate(request: Request, emit: Listener) -> None:
-    """Emit the location of the registered wrapper for a test; runs in the worker."""
+def locate(request: KernelRef, context: WorkerContext) -> WrapperLocation:
+    """Return the location of the registered wrapper for a test."""
     from gemmproof.reproduce.bug import Unreproducible, find_wrapper
 
-    emit({"event": "ready"})
+    context.emit(Ready())
     kernel = find_kernel(request)
     try:
-        location = find_wrapper(kernel.launch)
+        return find_wrapper(kernel.launch)
     except Unreproducible as error:
-        raise TargetError(f"{request.name}: {error}") from None
-    emit({"event": "located", "found": encode(location)})
+        raise TargetError(f"{kernel.name}: {error}") from None
 
 
-def try_test(request: Request, emit: Listener) -> None:
-    """Run the test of the request's plan under Triton's interpreter, in a separate worker.
+def try_test(request: WrittenTest, context: WorkerContext) -> dict[str, Outcome]:
+    """Run a test under Triton's interpreter, in a separate worker.
 
     Once with NaN around the operands, once with zeros. Each returns the message of the test if it
     fails, "" if it passes, or None and the reason why it could not run.
     """
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton
     sys.dont_write_bytecode = True
-    emit({"event": "ready"})
-    code = compile(request.plan["text"], request.plan["path"], "exec")
-    outcomes: dict[str, Any] = {}
+    context.emit(Ready())
+    code = compile(request.text, request.path, "exec")
+    outcomes: dict[str, Outcome] = {}
     import torch  # noqa: F401
     import triton  # noqa: F401
 
     preloaded = set(sys.modules)
     for name, around in AROUND.items():
-        outcomes[name] = _run(code, request.plan["path"], around)
+        outcomes[name] = _run(code, request.path, around)
         # state that the user's modules keep of the calls must be gone the next time
         for module in [x for x in sys.modules.keys() - preloaded if _is_user_module(x)]:
             del sys.modules[module]
-        emit({"event": "tried"})
-    emit({"event": "interpreted", "outcomes": outcomes})
+        context.emit(Advanced())
+    return outcomes
 
 
 def _is_user_module(module: str) -> bool:
@@ -86,7 +82,7 @@ def _is_user_module(module: str) -> bool:
     return isinstance(file, str) and owner(file) == "user"
 
 
-def _run(code: Any, path: str, around: tuple[float, int]) -> tuple[str | None, str]:
+def _run(code: Any, path: str, around: tuple[float, int]) -> Outcome:
     import pytest
 
     names: dict[str, Any] = {"__file__": path, "__name__": Path(path).stem}

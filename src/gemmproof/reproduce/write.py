@@ -15,13 +15,14 @@ from gemmproof import __version__
 from gemmproof.properties.kernel import READ, WRITTEN
 from gemmproof.report.text import clean
 from gemmproof.reproduce.bug import ALWAYS, BY_CHANCE, ENDS, Bug, Place, StatedCall, StatedOperand
+from gemmproof.reproduce.record import Outcome
 from gemmproof.target import Calling
 
 # -- texts ---------------------------------------------------------------------------------------
 _GOT = re.compile(r": got (\S+), expected ")
 # outcomes of a test under Triton's interpreter, by what surrounds the operands: its message if it
 # failed, "" if it passed, or None and the reason why it could not run
-Outcomes = Mapping[str, tuple[str | None, str]]
+Outcomes = Mapping[str, Outcome]
 
 
 def describe_gpu(bug: Bug, outcomes: Outcomes | str) -> list[str]:

@@ -34,9 +34,7 @@ from gemmproof.signoff.record import (
 )
 from gemmproof.signoff.verdict import ALONE, add_drift, sign
 from gemmproof.terminal import Course, Interrupted, progress, say
-from gemmproof.worker.entry_points import LIST_REGISTERED
-from gemmproof.worker.protocol import Request
-from gemmproof.worker.supervisor import open_pool, preload, watch
+from gemmproof.worker.supervisor import open_pool, preload
 
 if TYPE_CHECKING:
     from gemmproof.signoff.command import SignoffOptions
@@ -94,30 +92,28 @@ def prepare(options: SignoffOptions) -> Callable[[], int]:
     return answer_now
 
 
-def _kernels(options: SignoffOptions) -> tuple[dict[str, list[str]], list[str]]:
+def _kernels(options: SignoffOptions) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """Return the formats of the kernels to judge, by name, and the kernels that need a GPU.
 
     A kernel that is requested by name is never excluded. Raises ValueError if there are none.
     """
-    worker = watch(Request(LIST_REGISTERED, conftest=options.conftest), options.worker.limits)
-    if failure := worker.explain_failure(options.conftest):
-        raise ValueError(failure)
-    names: list[str] = worker.events["kernels"]["names"]
-    formats = dict(zip(names, worker.events["kernels"]["formats"], strict=True))
+    registered = groups.list_registered(options.conftest, options.worker.limits)
+    formats = {kernel.name: kernel.formats for kernel in registered}
     for name in options.kernel:
-        if name not in names:
-            raise ValueError(f"--kernel: got {name!r}, expected one of: {' '.join(names)}")
-    if not names:
+        if name not in formats:
+            raise ValueError(f"--kernel: got {name!r}, expected one of: {' '.join(formats)}")
+    if not formats:
         raise ValueError(f"{options.conftest}: got no kernels, expected at least one")
     if options.kernel:
         return {name: formats[name] for name in options.kernel}, []
-    left_out = worker.events["kernels"]["alone"] if options.judge.device == "cpu" else []
-    return {name: formats[name] for name in names if name not in left_out}, left_out
+    is_cpu = options.judge.device == "cpu"
+    left_out = [kernel.name for kernel in registered if kernel.device_only and is_cpu]
+    return {name: x for name, x in formats.items() if name not in left_out}, left_out
 
 
 def _judge_all(
     options: SignoffOptions,
-    kernels: dict[str, list[str]],
+    kernels: dict[str, tuple[str, ...]],
     drifts: Drifts,
     keep: Callable[[dict[str, Report]], None],
 ) -> tuple[dict[str, Report], Interrupted | None, str]:
@@ -156,7 +152,7 @@ def _judge_all(
 def _judge_one(
     options: SignoffOptions,
     name: str,
-    formats: list[str],
+    formats: tuple[str, ...],
     judged: dict[str, Report],
     drifts: Drifts,
     course: Course,

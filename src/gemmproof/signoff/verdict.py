@@ -9,8 +9,9 @@ from itertools import groupby
 from typing import Any
 
 from gemmproof.bench.record import SOURCE, BenchReport, TimedRow
+from gemmproof.drift.record import DriftRequest, read_drift
+from gemmproof.engine.request import CheckRequest
 from gemmproof.mutate.record import EQUIVALENT, KILLED, SURVIVED, UNSEEN, MutationReport, Score
-from gemmproof.properties.codec import decode
 from gemmproof.properties.finding import list_by_cause
 from gemmproof.properties.help import read_claim
 from gemmproof.reference.gpus import DEFAULT, UNMODELLED
@@ -40,7 +41,7 @@ from gemmproof.signoff.record import (
 from gemmproof.signoff.rules import compare
 from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.entry_points import MEASURE_DRIFT
-from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.protocol import Listener
 from gemmproof.worker.supervisor import Limits, watch
 
 # -- baseline ------------------------------------------------------------------------------------
@@ -169,7 +170,11 @@ def read_mutation(name: str) -> Mutated:
 
 # -- drift ---------------------------------------------------------------------------------------
 def add_drift(
-    report: Report, request: Request, formats: Sequence[str], limits: Limits, listener: Listener
+    report: Report,
+    request: CheckRequest,
+    formats: Sequence[str],
+    limits: Limits,
+    listener: Listener,
 ) -> tuple[Report, tuple[DriftClass, ...]]:
     """Return the report of a check with its drift added, and the drift class in each format.
 
@@ -178,23 +183,24 @@ def add_drift(
     """
     if reason := _explain_unmeasured(report, request):
         return report, tuple(DriftClass(name, why=reason) for name in formats)
-    asked = Request(
-        MEASURE_DRIFT, name=request.name, conftest=request.conftest, gpu=request.gpu or DEFAULT
-    )
     classes: list[DriftClass] = []
     reports: list[Report] = []
     for name in formats:
-        worker = watch(replace(asked, format=name), limits, listener)
-        if "report" in worker.events:
-            reports.append(decode(Report, worker.events["report"]["report"], "report"))
-            classes.append(_classify(name, reports[-1]))
+        asked = DriftRequest(replace(request.kernel, format=name), request.gpu or DEFAULT)
+        worker = watch(MEASURE_DRIFT, asked, limits, listener)
+        measured = read_drift(worker)
+        if isinstance(measured, Report):
+            reports.append(measured)
+            classes.append(_classify(name, measured))
+        elif measured is not None:
+            classes.append(DriftClass(name, why=measured))
         else:
             classes.append(_describe_missing(name, request.name, worker))
         report = replace(report, seconds=round(report.seconds + worker.seconds, 2))
     return _join(report, reports, [drift for drift in classes if drift.missed]), tuple(classes)
 
 
-def _explain_unmeasured(report: Report, request: Request) -> str:
+def _explain_unmeasured(report: Report, request: CheckRequest) -> str:
     """Return why no drift is measured in any format, "" if there is no reason."""
     if report.verdict != "pass":
         return f"its check: {report.verdict}"
@@ -227,9 +233,7 @@ def _classify(name: str, measured: Report) -> DriftClass:
 
 
 def _describe_missing(name: str, kernel: str, worker: WorkerExit) -> DriftClass:
-    if "unmeasured" in worker.events:
-        return DriftClass(name, why=worker.events["unmeasured"]["why"])
-    case = worker.events.get("case", {"case": kernel})["case"]
+    case = worker.case.case if worker.case else kernel
     reason = worker.explain_failure(kernel) or f"{case}: {worker.how}"
     return DriftClass(name, why=reason if worker.end != "halted" else worker.how, missed=True)
 

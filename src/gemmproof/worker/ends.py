@@ -31,10 +31,26 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from gemmproof.fake_device import REMEDY
+from gemmproof.properties.codec import decode
 from gemmproof.worker.processes import format_signal
-from gemmproof.worker.protocol import ANSWERS, Event
+from gemmproof.worker.protocol import (
+    CaseStarted,
+    Done,
+    Event,
+    Failed,
+    ModelCheckStarted,
+    Part,
+    PartialReport,
+    ProofEnded,
+    ProofStarted,
+    Ready,
+    Started,
+)
+
+T = TypeVar("T")
 
 # Signals by which Linux, a person or a batch system ends processes; all others mean a fault.
 _NAMES = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGXCPU")
@@ -45,51 +61,104 @@ UNKNOWN_ENDS = frozenset({"time", "slow", "full", "killed", "halted"})
 
 @dataclass(slots=True)
 class WorkerExit:
-    """The exit of a worker: how it ended, its last event of each name, and its output.
+    """The exit of a worker: how it ended, what its events say, and its output.
 
     `end` is an entry of the table above. `how` is its text; `where` is
     the line of the target that ran, and `file` its path, if known. `undecided` gives, for the
     properties of a proof that killed an earlier worker and was then skipped, the reason.
+
+    `done` has the result of the call, `failure` why there is none, `parts` what was known before,
+    by name. `case` is the last one that started, of `cases`; `proof` the one that is in progress.
+    `held_when_ready` and `held_at_case` are bytes of memory.
     """
 
     end: str = "done"
     how: str = ""
     where: str | None = None
     file: str | None = None
-    events: dict[str, Event] = field(default_factory=dict)
+    done: Done | None = None
+    failure: Failed | None = None
+    parts: dict[str, Any] = field(default_factory=dict)
+    partial: PartialReport | None = None
+    examples: int = 0
+    case: CaseStarted | None = None
     cases: int = 0
+    proof: ProofStarted | None = None
+    model_check: ModelCheckStarted | None = None
+    held_when_ready: int | None = None
+    held_at_case: int = 0
     output: str = ""
     output_bytes: int = 0
     seconds: float = 0.0
     undecided: dict[str, str] = field(default_factory=dict)
 
-    def take(self, event: Event) -> None:
-        """Record one event."""
-        self.events[event["event"]] = event
-        self.cases += event["event"] == "case"
+    def take(self, event: Event, held: int = 0) -> None:
+        """Record one event, and the bytes of memory that the worker held then."""
+        match event:
+            case Ready():
+                self.held_when_ready = held
+            case Started(examples):
+                self.examples = examples
+            case CaseStarted():
+                self.case, self.held_at_case = event, held
+                self.cases += 1
+            case PartialReport():
+                self.partial = event
+            case ProofStarted():
+                self.proof = event
+            case ProofEnded():
+                self.proof = None
+            case ModelCheckStarted():
+                self.model_check = event
+            case Part(name, value):
+                self.parts[name] = value
+            case Done():
+                self.done = event
+            case Failed():
+                self.failure = event
+
+    def read_result(self, kind: type[T]) -> T | None:
+        """Return the result of the call, or None if it gave none."""
+        return None if self.done is None else decode(kind, self.done.result, "result")
+
+    def read_part(self, name: str, kind: type[T]) -> T | None:
+        """Return a part of the result by its name, or None if it was not sent."""
+        return decode(kind, self.parts[name], name) if name in self.parts else None
 
     @property
-    def is_proving(self) -> bool:
-        """True if a proof was in progress at the last event."""
-        return self.events.get("proof", {"done": True})["done"] is False
+    def has_answer(self) -> bool:
+        """True if the call returned, or if the worker lived to say why it did not."""
+        return self.done is not None or self.has_error
+
+    @property
+    def has_error(self) -> bool:
+        """True if the target cannot be judged, or gemmproof itself failed."""
+        return self.failure is not None and self.failure.kind in ("error", "internal")
+
+    @property
+    def is_internal(self) -> bool:
+        """True if gemmproof itself failed."""
+        return self.failure is not None and self.failure.kind == "internal"
+
+    @property
+    def is_launching(self) -> bool:
+        """True if the last case that started was launched on a GPU."""
+        return self.case is not None and self.case.phase == "launch"
 
     def list_undecided(self) -> dict[str, str]:
         """Return the properties of the proof that killed the worker, each with the reason."""
-        if not self.is_proving or self.end == "halted" or self.events.keys() & ANSWERS:
+        if self.proof is None or self.end == "halted" or self.has_answer:
             return {}
-        reason = f"the proof ended early: {self.how}"
-        return dict.fromkeys(self.events["proof"]["properties"], reason)
+        return dict.fromkeys(self.proof.properties, f"the proof ended early: {self.how}")
 
     def classify(self, status: int) -> None:
         """Set the end of a worker that exited without being stopped, with or without its answer."""
-        if self.events.keys() & ANSWERS:
+        if self.has_answer:
             return
-        if "full" in self.events:
-            self.end, self.how = "full", self.events["full"]["how"]
-        elif "left" in self.events:
-            self.end, self.how = "left", self.events["left"]["how"]
-            self.where = self.events["left"]["where"]
-            self.file = self.where and self.where.rpartition(":")[0]
+        if self.failure:
+            self.end, self.how, self.where = "full", self.failure.message, self.failure.where
+            if self.failure.kind == "left":
+                self.end, self.file = "left", self.where and self.where.rpartition(":")[0]
         elif status < 0:
             name = format_signal(-status)
             self.end, self.how = "crash", f"a process that died of {name}"
@@ -106,13 +175,12 @@ class WorkerExit:
 
         None if it answered, or died at a case: then the kernel is at fault.
         """
-        if "error" in self.events:
-            return str(self.events["error"]["message"])
-        case = f" (case {self.events['case']['case']})" if "case" in self.events else ""
-        if "internal" in self.events:
-            message = self.events["internal"]["message"]
-            return f"gemmproof itself failed, please report it: {message}{case}"
-        if self.events.keys() & ANSWERS or case:
+        case = f" (case {self.case.case})" if self.case else ""
+        if self.failure is not None and self.failure.kind == "error":
+            return self.failure.message
+        if self.failure is not None and self.failure.kind == "internal":
+            return f"gemmproof itself failed, please report it: {self.failure.message}{case}"
+        if self.done or self.case:
             return None
         remedy = f"; {REMEDY}" if self.end in ("hang", "memory") else ""
         return f"{self.where or name}: loading it: {self.how}{remedy}"

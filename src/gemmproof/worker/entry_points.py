@@ -1,4 +1,4 @@
-"""The functions that several callers have a worker call, as Request.function names them."""
+"""The functions that several callers have a worker call, as "module:function"."""
 
 from __future__ import annotations
 
@@ -6,5 +6,6 @@ ENGINE = "gemmproof.engine.kernel_check:check"  # what checks a kernel in a work
 CHECK = "gemmproof.engine.task:check"
 SHRINK = "gemmproof.engine.task:shrink"
 COMPILE_GUARANTEED = "gemmproof.engine.task:compile_guaranteed"
-LIST_REGISTERED = "gemmproof.worker.load_kernel:report_registered"
+DESCRIBE_ONE = "gemmproof.worker.load_kernel:describe_one"
+DESCRIBE_REGISTERED = "gemmproof.worker.load_kernel:describe_registered"
 MEASURE_DRIFT = "gemmproof.drift.task:measure"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,72 +12,73 @@ from typing import TYPE_CHECKING, Any
 from gemmproof.fake_device import fake_device
 from gemmproof.settings import find_pythonpath
 from gemmproof.target import (
-    Calling,
-    Target,
+    KernelRef,
     TargetError,
     call_theirs,
     load,
     load_file,
     require_case,
 )
-from gemmproof.worker.protocol import Listener, Request
+from gemmproof.worker.protocol import Ready, WorkerContext
 
 if TYPE_CHECKING:
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.kernel import KernelUnderTest
 
 
-def report_registered(request: Request, emit: Listener) -> None:
-    """Emit the names and formats of the kernels that the project's conftest.py registers."""
-    emit({"event": "ready"})
-    _emit_kernels(list_kernels(request), emit)
+@dataclass(frozen=True, slots=True)
+class RegisteredKernel:
+    """A kernel that a conftest.py registers, or a target: its name, its formats."""
+
+    name: str
+    formats: tuple[str, ...]
+    device_only: bool
 
 
-def report_one(request: Request, emit: Listener) -> None:
-    """Load the kernel of the request, and emit its name and formats."""
-    emit({"event": "ready"})
-    _emit_kernels([find_kernel(request)], emit)
+def describe_registered(request: KernelRef, context: WorkerContext) -> tuple[RegisteredKernel, ...]:
+    """Return the kernels that the project's conftest.py registers."""
+    context.emit(Ready())
+    return tuple(map(_describe, list_kernels(request.conftest)))
 
 
-def _emit_kernels(kernels: list[KernelUnderTest], emit: Listener) -> None:
-    fields = {
-        "names": [kernel.name for kernel in kernels],
-        "formats": [kernel.contract.formats for kernel in kernels],
-        "alone": [kernel.name for kernel in kernels if kernel.device_only],
-    }
-    emit({"event": "kernels", **fields})
+def describe_one(request: KernelRef, context: WorkerContext) -> RegisteredKernel:
+    """Load a kernel, and describe it."""
+    context.emit(Ready())
+    return _describe(find_kernel(request))
 
 
-def find_kernel(request: Request) -> KernelUnderTest:
-    """Return the kernel of a request, in one format if it names one. Raises TargetError."""
+def _describe(kernel: KernelUnderTest) -> RegisteredKernel:
+    return RegisteredKernel(kernel.name, kernel.contract.formats, kernel.device_only)
+
+
+def find_kernel(ref: KernelRef) -> KernelUnderTest:
+    """Return a kernel, in one format if the reference names one. Raises TargetError."""
     from gemmproof.properties.contract import ROLES, Contract
     from gemmproof.properties.kernel import KernelUnderTest
 
-    if request.conftest is not None:
-        kernels = {kernel.name: kernel for kernel in list_kernels(request)}
-        if request.name not in kernels:  # a hook may depend on state that only pytest's process has
-            got = f"{request.conftest}: got kernels named {' '.join(kernels)}"
-            raise TargetError(f"{got} in a worker process, expected one named {request.name}")
-        kernel = kernels[request.name]
+    sys.path[:] = dict.fromkeys([*ref.path, *sys.path])
+    if ref.conftest is not None:
+        kernels = {kernel.name: kernel for kernel in list_kernels(ref.conftest)}
+        if ref.name not in kernels:  # a hook may depend on state that only pytest's process has
+            got = f"{ref.conftest}: got kernels named {' '.join(kernels)}"
+            raise TargetError(f"{got} in a worker process, expected one named {ref.name}")
+        kernel = kernels[ref.name]
         formats = kernel.contract.formats
-        if request.format and request.format not in formats:
-            got = f"got {request.format}, expected one of {' '.join(formats)}"
-            raise TargetError(f"format of {request.name}: {got}")
-        formats = (request.format,) if request.format else formats
+        if ref.format and ref.format not in formats:
+            got = f"got {ref.format}, expected one of {' '.join(formats)}"
+            raise TargetError(f"format of {ref.name}: {got}")
+        formats = (ref.format,) if ref.format else formats
         return replace(kernel, contract=replace(kernel.contract, formats=formats))
-    target = Target(**(request.target or {}))
-    contract = Contract.from_dict(request.contract)
-    fields = {**request.calling, "operands": tuple(request.calling.get("operands", ()))}
-    calling = Calling(**fields)
-    operands = calling.read()
-    launch = load(target, calling.call, [n for n in operands if n not in ROLES])
-    spec = calling.make_spec()
-    return KernelUnderTest(target.name, launch, contract, operands=operands, spec=spec)
+    assert ref.target is not None
+    operands = ref.calling.read()
+    launch = load(ref.target, ref.calling.call, [n for n in operands if n not in ROLES])
+    contract, spec = ref.contract or Contract(), ref.calling.make_spec()
+    return KernelUnderTest(ref.target.name, launch, contract, operands=operands, spec=spec)
 
 
-def list_kernels(request: Request) -> list[KernelUnderTest]:
-    """Return the kernels that the project's conftest.py registers. Raises TargetError."""
-    loaded = load_registered(request.conftest or "")
+def list_kernels(conftest: str | None) -> list[KernelUnderTest]:
+    """Return the kernels that a conftest.py registers. Raises TargetError."""
+    loaded = load_registered(conftest or "")
     if isinstance(loaded, TargetError):
         raise loaded
     return loaded

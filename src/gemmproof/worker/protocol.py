@@ -1,4 +1,4 @@
-"""The protocol of a worker: its request and its events; defined here only."""
+"""The protocol of a worker: the call that it serves, and its events; defined here only."""
 
 from __future__ import annotations
 
@@ -8,131 +8,189 @@ import os
 import resource
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from gemmproof.properties.codec import encode
-from gemmproof.properties.proof import SECONDS
-from gemmproof.settings import EXAMPLES
+from gemmproof.properties.codec import decode, encode
 
-# The files of a worker's folder: its request, its events, and its Python stack.
-REQUEST, EVENTS, STACK = "request.json", "events.jsonl", "stack.txt"
+# The files of a worker's folder: its call, its events, and its Python stack.
+CALL, EVENTS, STACK = "call.json", "events.jsonl", "stack.txt"
 # A signal that targets hardly ever handle: it makes a hanging worker write its stack.
 WHERE_SIGNAL = signal.SIGRTMIN + 7
 
 
-Event = dict[str, Any]  # {"event": name, **EVENT_FIELDS[name]}, plain data
-Listener = Callable[[Event], None]
-
-
 @dataclass(frozen=True, slots=True)
-class Request:
-    """The request to a worker.
+class Call:
+    """A function to call in a worker, with a record, and the limits of the call.
 
-    `function` is "module:function", which gets the request and emits events; `plan` is what only it
-    reads. The kernel is the one that `conftest` registers as `name`, or the function that `target`
-    (fields of a Target) names, under `contract` (fields of a Contract), called by `calling` (fields
-    of a Calling).
-    `case` is the JSON of one case, `saved` that of cases to be tried first, `launch` asks for
-    `--device cuda`, `limits` for steps beyond the contract, `proof` for a solver's proofs
-    in `proof_seconds`, `check_model` for predicted launches to be compiled as well, `declared` and
-    `sizes` are the accumulator and the K of a drift, `format` that of a drift, or the only one to
-    judge of a registered kernel, `seconds` are counted for each simulated call and for
-    each candidate of a shrink, `memory` bytes for one, and for a worker that compiles. `path`
-    is searched first by imports, and `workdir` is the worker's own folder, which does not outlive
-    it. If `fresh`, the process has imported nothing: Triton reads TRITON_INTERPRET when imported.
+    `function` is "module:function": it takes `request`, a record of the type that it declares, and
+    the WorkerContext. The record that it returns is the result. `seconds` are counted, for each
+    simulated call and each candidate of a shrink; `memory` is in bytes, for the worker.
     """
 
     function: str
-    name: str = ""
-    conftest: str | None = None
-    target: dict[str, Any] | None = None
-    contract: dict[str, Any] = field(default_factory=dict)
-    calling: dict[str, Any] = field(default_factory=dict)
-    max_examples: int = EXAMPLES
-    seed: int = 0
-    gpu: str | None = None
-    launch: bool = False
-    limits: bool = False
-    proof: bool = False
-    proof_seconds: float = SECONDS
-    check_model: bool = False
-    case: str | None = None
-    saved: tuple[str, ...] = ()
-    end: str = ""
-    seconds: float = 0.0
-    memory: int = 0
-    format: str = ""
-    declared: str = ""
-    sizes: tuple[int, ...] = ()
-    config: int = 0
-    plan: dict[str, Any] = field(default_factory=dict)
-    path: tuple[str, ...] = ()
-    workdir: str = ""
-    fresh: bool = False
-    engine: str = ""
+    request: Any
+    seconds: float
+    memory: int
 
     def write(self, folder: Path) -> None:
-        """Write the request to its folder, and create the files that the worker writes."""
-        (folder / REQUEST).write_text(json.dumps(encode(self)))
+        """Write the call to its folder, and create the files that the worker writes."""
+        (folder / CALL).write_text(json.dumps(encode(self)))
         for name in (EVENTS, STACK):
             (folder / name).touch()
 
     @staticmethod
-    def read(folder: Path) -> Request:
-        """Return the request that was written to a worker's folder."""
-        fields = json.loads((folder / REQUEST).read_text())
-        tuples = {name: tuple(fields[name]) for name in ("sizes", "path", "saved")}
-        return Request(**{**fields, **tuples, "workdir": str(folder)})
+    def read(folder: Path) -> Call:
+        """Return the call that was written to a folder; its request is plain data."""
+        return decode(Call, json.loads((folder / CALL).read_text()), "call")
 
 
-# The fields of a worker's events, by name: an event is {"event": name, **fields}.
-EVENT_FIELDS: dict[str, frozenset[str]] = {
-    name: frozenset(fields.split())
-    for name, fields in {
-        "ready": "",  # gemmproof's imports are done, the target's are next
-        "kernels": "names formats alone",  # of a conftest, or the one loaded; device_only ones
-        "source": "facts",  # the kernel's identity and its guarantees, before any case
-        # the report so far; judged: on the whole contract, so that only what lies beyond is left
-        "partial": "report judged",
-        "proof": "properties seconds done",  # a proof begins or is done; what it may decide
-        "saved": "tried dropped",  # the number of saved cases tried; those to be dropped
-        "start": "examples",  # the number of requested cases
-        # a case is about to run; the limit it tries; the share of the work that is done; or the
-        # index-th launch of `of` is about to be compiled, and `case` identifies it
-        "case": "case phase index limit share of",
-        "printed": "lines",  # what the kernel printed
-        "launched": "",  # a heartbeat between launches
-        "compared": "launches equal outputs",  # of one case: calls, and elements as predicted
-        "advanced": "",  # a heartbeat from a simulation
-        "tried": "",  # a heartbeat between candidates of a shrink
-        "device": "gpu",  # the GPU that launches, None for the simulator
-        # a predicted launch is about to be compiled, or was
-        "model_check": "launch number of done",
-        "report": "report",  # the answer
-        "unmeasured": "why",  # a registered kernel whose drift cannot be measured
-        "timed": "row",  # the result of one measurement
-        "explained": "explanation picture",  # the answer to an explanation
-        "reproduced": "bug",  # the answer to a reproduction: the content of a test
-        "located": "found",  # where a test finds a registered wrapper
-        "interpreted": "outcomes",  # the outcomes of a test under Triton's interpreter
-        "surveyed": "reached cases programs source",  # a kernel that is not yet mutated
-        "lowered": "index result",  # a launch's compiled code, or why it is not known
-        # guaranteed properties of compiled code, their GPUs; reasons for expected failures
-        "promises": "names gpus expected",
-        "planned": "plan",  # about the launches that are to be compiled
-        # a mutant that is the same program, does not compile, or differs; if it is proved right
-        "mutated": "fate why proved",
-        "shrunk": "case",  # the answer to a shrink
-        "done": "",  # the function returned
-        "error": "message",  # the target cannot be judged
-        "internal": "message",  # gemmproof itself failed
-        "left": "how where",  # the target called sys.exit
-        "full": "how",  # gemmproof itself was refused memory
-    }.items()
-}
-ANSWERS = frozenset({"done", "error", "internal"})
+# -- events --------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """gemmproof's imports are done; the target's are next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Drawing begins; `examples` cases are requested."""
+
+    examples: int
+
+
+# "kept" is a saved case, "compile" a launch that is about to be compiled, "" a product of a drift
+Phase = Literal["", "draw", "kept", "replay", "shrink", "limit", "launch", "compile"]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseStarted:
+    """A case is about to run, or the `index`-th launch of `of` is about to be compiled.
+
+    `case` identifies it, in a case's JSON or a label. `share` is the finished fraction of the
+    work, `limit` the step beyond the contract that the case tries: its name and its option.
+    """
+
+    case: str
+    phase: Phase = ""
+    index: int = 0
+    of: int | None = None
+    share: float | None = None
+    limit: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartialReport:
+    """The report so far; if `judged`, only what lies beyond the contract is left.
+
+    `report` is a Report, which becomes plain data on its way to the parent process.
+    """
+
+    report: Any
+    judged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProofStarted:
+    """A proof begins that may decide `properties`, in `seconds` of its own clock."""
+
+    properties: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProofEnded:
+    """The proof is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCheckStarted:
+    """A predicted launch is about to be compiled: the `number`-th, from 1, of `of`."""
+
+    launch: str
+    number: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """A heartbeat: a simulation, a launch or a candidate of a shrink made progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The calls of one case on a GPU were compared: `equal` of `outputs` elements as predicted."""
+
+    launches: int
+    equal: int
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the result that is known before the call returns; a later one replaces it.
+
+    `value` is a record or plain data; it becomes plain data on its way to the parent process.
+    """
+
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The function returned; `result` is what it returned, as plain data in the parent process."""
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The function raised.
+
+    "error": the target cannot be judged; "internal": gemmproof itself failed; "left": the target
+    called sys.exit, at the line `where`; "full": gemmproof itself was refused memory.
+    """
+
+    kind: Literal["error", "internal", "left", "full"]
+    message: str
+    where: str | None = None
+
+
+Event = (
+    Ready | Started | CaseStarted | PartialReport | ProofStarted | ProofEnded
+    | ModelCheckStarted | Advanced | Compared | Part | Done | Failed
+)  # fmt: skip
+EVENT_TYPES: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
+Listener = Callable[[Event], None]
+
+
+def write_event(event: Event, held: int) -> bytes:
+    """Return an event as a line of JSON, with the bytes of memory `held` when it was sent."""
+    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    line = {"event": type(event).__name__, "held": held, "fields": values}
+    return json.dumps(line, default=encode).encode() + b"\n"
+
+
+def read_event(line: bytes) -> tuple[Event, int]:
+    """Return the event of a line of JSON, and the bytes of memory that the worker held then."""
+    data = json.loads(line)
+    kind = EVENT_TYPES[data["event"]]
+    return decode(kind, data["fields"], data["event"]), data["held"]
+
+
+# -- worker --------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """The worker as a called function sees it: its listener, its limits, and its own folder.
+
+    `seconds` and `memory` are those of the Call. The folder does not outlive the worker.
+    """
+
+    emit: Listener
+    seconds: float
+    memory: int
+    folder: Path
 
 
 def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:
@@ -143,13 +201,10 @@ def open_events(folder: Path, memory_of: Callable[[int], int]) -> Listener:
     def emit(event: Event) -> None:
         if os.getpid() != worker:
             os._exit(0)  # a forked child came back from the target into the engine
-        unknown = event.keys() - {"event"} - EVENT_FIELDS[event["event"]]
-        assert not unknown, f"event {event['event']}: got {unknown}"
         # Opened each time: a target may close every file descriptor, or change the folder.
         descriptor = _open_to_append(path)
         try:
-            record = {**event, "held": memory_of(worker)}
-            rest = memoryview(json.dumps(record).encode() + b"\n")
+            rest = memoryview(write_event(event, memory_of(worker)))
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
         finally:

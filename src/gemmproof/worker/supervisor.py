@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import selectors
@@ -17,14 +16,22 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gemmproof.reference.provenance import format_count, is_ours, owner
-from gemmproof.worker import entry_points, fork_server, processes
+from gemmproof.worker import fork_server, processes
 from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.fork_server import ForkedWorker, ForkServer, Lost
 from gemmproof.worker.processes import Clock
-from gemmproof.worker.protocol import EVENTS, STACK, WHERE_SIGNAL, Listener, Request
+from gemmproof.worker.protocol import (
+    EVENTS,
+    STACK,
+    WHERE_SIGNAL,
+    Call,
+    Failed,
+    Listener,
+    read_event,
+)
 
 # -- limits --------------------------------------------------------------------------------------
 SLOWNESS = 3  # seconds on a slow machine for one counted second
@@ -53,19 +60,18 @@ def find_broken(
 ) -> str | None:
     """Return the limit that the worker broke: "memory", "hang" or "time"; None if none."""
     # memory of gemmproof's own imports is not the target's
-    if "ready" in worker.events and used > min(limits.memory, limits.free):
+    if worker.held_when_ready is not None and used > min(limits.memory, limits.free):
         return "memory"
     if still > _find_allowed(limits, worker):
         return "hang"
-    asked = worker.events.get("start", {}).get("examples", 0)
-    asked += worker.events.get("model_check", {}).get("of", 0)
+    asked = worker.examples + (worker.model_check.of if worker.model_check else 0)
     return "time" if total > max(limits.total, limits.each * asked) else None
 
 
 def _find_allowed(limits: Limits, worker: WorkerExit) -> float:
     """Return the seconds that a worker may take until its next heartbeat."""
-    if worker.is_proving:  # the prover counts its own time, which may be longer here
-        return SLOWNESS * float(worker.events["proof"]["seconds"]) + limits.case
+    if worker.proof:  # the prover counts its own time, which may be longer here
+        return SLOWNESS * worker.proof.seconds + limits.case
     return limits.case if worker.cases else limits.load
 
 
@@ -76,10 +82,9 @@ def explain_end(
 
     `own` is the line of gemmproof itself that ran: then nothing is known of the kernel.
     """
-    launched = worker.events.get("case", {}).get("phase") == "launch"
     if broken == "time":
         worker.end, worker.how = "time", f"{format_count(worker.cases, 'case')} took {total:.0f} s"
-    elif broken == "hang" and own and not launched:
+    elif broken == "hang" and own and not worker.is_launching:
         allowed = _find_allowed(limits, worker)
         worker.end = "slow"
         worker.how = f"no sign of progress for {allowed:g} s in gemmproof's own code, at {own}"
@@ -96,13 +101,13 @@ def _explain_memory(worker: WorkerExit, limits: Limits, used: int, own: str | No
     asked = limits.memory <= limits.free
     whose = "by --memory-limit" if asked else "by what this machine has free"
     worker.how = f"{_gib(used)} of memory in use ({allowed / 2**30:.3g} allowed)"
-    ready = worker.events["ready"]["held"]
-    before = worker.events["case"]["held"] if worker.cases else ready
+    ready = worker.held_when_ready or 0
+    before = worker.held_at_case if worker.cases else ready
     worker.end = "memory" if asked and not own and used - before > used / 2 else "full"
     if ready > allowed:
         needs = f"more than the {_gib(ready)} that gemmproof holds before it loads a kernel"
         message = f"memory: got {allowed / 2**30:.3g} GiB allowed {whose}, expected {needs}"
-        worker.events["error"] = {"event": "error", "message": message}
+        worker.failure = Failed("error", message)
     elif worker.end == "full":
         worker.how += f" {whose}, of which {_gib(before)} before this case"
 
@@ -157,31 +162,33 @@ _stopping = threading.Event()  # workers are no longer waited for
 
 
 def watch(
-    request: Request,
+    function: str,
+    request: Any,
     limits: Limits,
     listener: Listener = lambda event: None,
+    fresh: bool = False,
 ) -> WorkerExit:
-    """Run one worker to its end and report every event; afterwards nothing that it started runs.
+    """Call "module:function" with a record in a worker, and report every event until its end.
 
-    One that died of a proof is run again without it, one that was killed from outside is run again.
+    Afterwards nothing that the worker started runs. One that died of a proof is run again without
+    it, one that was killed from outside is run again. If `fresh`, the process has imported nothing:
+    Triton reads TRITON_INTERPRET when it is imported.
     """
-    engine = request.engine or entry_points.ENGINE
-    memory = request.memory or limits.memory
-    request = replace(request, seconds=limits.case, memory=memory, engine=engine)
     started = time.monotonic()
-    server = None if request.fresh else fork_server.find_server()
-    worker = _watch(request, limits, listener, server)
+    server = None if fresh else fork_server.find_server()
+    call = Call(function, request, limits.case, limits.memory)
+    worker = _watch(call, limits, listener, server)
     if worker is None:  # the server died, for no reason of the worker's
-        worker = _watch(request, limits, listener, None)
+        worker = _watch(call, limits, listener, None)
     assert worker is not None
     undecided = worker.list_undecided()
     if undecided:  # the cases do not depend on the proof
-        request = replace(request, proof=False)
-        worker = _watch(request, limits, listener, None)
+        call = replace(call, request=replace(request, proof=False))
+        worker = _watch(call, limits, listener, None)
         assert worker is not None
         worker.undecided = undecided
     if worker.end == "killed":
-        again = _watch(request, limits, listener, None)
+        again = _watch(call, limits, listener, None)
         assert again is not None
         again.undecided = undecided
         if again.end == "killed":
@@ -229,7 +236,7 @@ def resume() -> None:
 
 
 def _watch(
-    request: Request,
+    call: Call,
     limits: Limits,
     listener: Listener,
     server: ForkServer | None,
@@ -238,7 +245,7 @@ def _watch(
     worker = WorkerExit()
     with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as folder:
         path = Path(folder)
-        request.write(path)
+        call.write(path)
         token = secrets.token_hex(16)
         process = _start(folder, token, server)
         try:
@@ -309,8 +316,8 @@ def _follow(
                 time.sleep(TICK)
             status = process.poll()
             now = time.monotonic()
-            proving = worker.is_proving  # a proof has one time limit; its events do not extend it
-            if _read_events(events, worker, listener) and not (proving and worker.is_proving):
+            proof = worker.proof  # a proof has one time limit; its events do not extend it
+            if _read_events(events, worker, listener) and not (proof and worker.proof):
                 still = 0.0
             if status is not None:
                 while _read_events(events, worker, listener):
@@ -353,7 +360,7 @@ def _drain(output: int, kept: bytearray, worker: WorkerExit) -> bool:
     return True
 
 
-def _read_events(events: Any, worker: WorkerExit, listener: Listener) -> bool:
+def _read_events(events: BinaryIO, worker: WorkerExit, listener: Listener) -> bool:
     """Record the complete lines that have come; True if there were any."""
     moved = False
     until = time.monotonic() + TICK  # a worker may write faster than we read
@@ -363,8 +370,8 @@ def _read_events(events: Any, worker: WorkerExit, listener: Listener) -> bool:
         if not line.endswith(b"\n"):
             events.seek(at)
             break
-        event = json.loads(line)
-        worker.take(event)
+        event, held = read_event(line)
+        worker.take(event, held)
         listener(event)
         moved = True
     return moved

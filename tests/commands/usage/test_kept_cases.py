@@ -20,6 +20,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.target import load_file
+from gemmproof.worker.protocol import CaseStarted, Event, Part
 
 # wrong at sizes that no smallest case and no probe has
 WRONG = """
@@ -74,11 +75,11 @@ def test_what_is_drawn_does_not_depend_on_what_is_kept():
     kernel = KernelUnderTest("matmul", launch, Contract())
 
     def run(*first: Case):
-        events: list[dict] = []
+        events: list[Event] = []
         report = check(kernel, max_examples=30, first=first, listener=events.append)
-        phases = ("draw", "kept")
-        cases = {p: [e["case"] for e in events if e.get("phase") == p] for p in phases}
-        return report, cases["draw"], cases["kept"], [e for e in events if e["event"] == "saved"]
+        started = [e for e in events if isinstance(e, CaseStarted)]
+        drawn, kept = ([e.case for e in started if e.phase == p] for p in ("draw", "kept"))
+        return report, drawn, kept, [e for e in events if isinstance(e, Part)]
 
     report, drawn, none, silent = run()
     fails, holds = report.findings[0].case, Case(2, 1, 1)
@@ -87,7 +88,7 @@ def test_what_is_drawn_does_not_depend_on_what_is_kept():
     assert (none, silent) == ([], [])
     assert drawn == same
     assert tried == [fails.to_json(), holds.to_json()]
-    assert event["tried"] == 2
+    assert event.value.tried == 2
     assert event["dropped"] == [case.to_json() for case in (holds, *foreign)]
     assert [p.examples for p in report.properties] == [p.examples for p in again.properties]
     assert [f.message for f in report.findings] == [f.message for f in again.findings]
@@ -137,6 +138,7 @@ import sys
 from pathlib import Path
 from gemmproof.properties.cases.case import Case
 from gemmproof.engine.saved_cases import Store
+from gemmproof.worker.protocol import CaseStarted, Event, Part
 for M in range(1, 6):
     Store(Path("kept"), "f", "code").update((), [Case(M, int(sys.argv[1]), 1)])
 """

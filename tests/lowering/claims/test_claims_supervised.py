@@ -6,7 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,15 +18,15 @@ from gemmproof.cli import main, parse_options
 from gemmproof.commands.groups import contract_of, replay, spell_declared
 from gemmproof.engine.assemble import judge_compiled
 from gemmproof.engine.kernel_check import check
+from gemmproof.engine.request import GUARANTEES, CheckRequest, Guarantees
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract, list_promised
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import SCHEMA, PropertyResult, Report
 from gemmproof.settings import list_words
-from gemmproof.target import parse
+from gemmproof.target import KernelRef, parse
 from gemmproof.worker.ends import WorkerExit
-from gemmproof.worker.entry_points import CHECK
-from gemmproof.worker.protocol import Request
 from gemmproof.worker.supervisor import Limits
 
 KERNELS = "claimed_kernels.py"
@@ -77,12 +77,12 @@ def test_a_finding_is_in_every_form_and_its_line_reproduces_it(capsys, tmp_path)
 def judge(wrapper, limits=None, **terms):
     """Return the report on the claims alone, each compiled in a worker."""
     contract = Contract(M=64, N=64, K=64, **terms)
-    promised = {"names": list_promised(contract), "expected": {}}
+    promised = encode(Guarantees(tuple(list_promised(contract)), (), {}))
     ran = PropertyResult("runs_to_completion", "It ends.", "pass", 1)
     held = Report(SCHEMA, wrapper, (ran,), (), 0.0, {})
-    worker = WorkerExit(events={"promises": promised})
-    target = asdict(parse(f"{KERNELS}:{wrapper}"))
-    request = Request(CHECK, name=wrapper, target=target, contract=contract.to_dict())
+    worker = WorkerExit(parts={GUARANTEES: promised})
+    target = parse(f"{KERNELS}:{wrapper}")
+    request = CheckRequest(KernelRef(wrapper, target=target, contract=contract))
     report = judge_compiled(held, worker, request, limits or Limits(), lambda event: None)
     return replace(report, properties=report.properties[1:])
 

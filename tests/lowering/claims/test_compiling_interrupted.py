@@ -1,16 +1,15 @@
 """A kernel that is interrupted while it is compiled counts as not judged, and leaves no files."""
 
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from gemmproof.engine.assemble import judge
+from gemmproof.engine.request import CheckRequest
 from gemmproof.properties.contract import Contract
-from gemmproof.target import parse
-from gemmproof.worker.entry_points import CHECK
-from gemmproof.worker.protocol import Request
+from gemmproof.target import KernelRef, parse
+from gemmproof.worker.protocol import CaseStarted, ModelCheckStarted
 from gemmproof.worker.supervisor import Limits, halt, resume
 
 ONE = {"M": 64, "N": 64, "K": 64}
@@ -26,13 +25,14 @@ def test_it_counts_as_not_judged_and_leaves_nothing(terms, asked, tmp_path, monk
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.chdir(Path(__file__).parent)
-    target = asdict(parse("claimed_kernels.py:right"))
-    contract = Contract(**ONE, **terms).to_dict()
-    request = Request(CHECK, "right", target=target, contract=contract, max_examples=1, **asked)
+    target, contract = parse("claimed_kernels.py:right"), Contract(**ONE, **terms)
+    kernel = KernelRef("right", target=target, contract=contract)
+    request = CheckRequest(kernel, max_examples=1, **asked)
     seen = []
 
     def stop(event):
-        if event["event"] == "model_check" or event.get("phase") == "compile":
+        compiles = isinstance(event, CaseStarted) and event.phase == "compile"
+        if compiles or isinstance(event, ModelCheckStarted):
             seen.append(event)
             halt()
 

@@ -6,15 +6,16 @@ import time
 
 from tests.support.fake_engine import check
 
+from gemmproof.worker.protocol import Advanced, ProofStarted
+
 
 def _end(harm):
     """Return an engine that only calls the kernel, after a proof that harms its process."""
 
     def judge(kernel, *, listener, proof=False, proof_seconds=0.2, **options):
         if proof:
-            event = {"event": "proof", "properties": ["stays_in_bounds"], "seconds": 0.2}
-            listener({**event, "done": False})
-            harm(lambda: listener({"event": "advanced"}))
+            listener(ProofStarted(("stays_in_bounds",), 0.2))
+            harm(lambda: listener(Advanced()))
         return check(kernel, listener=listener, **options)
 
     return judge

@@ -20,6 +20,7 @@ from gemmproof.reference.symbolic.obligations.indices import Verdict
 from gemmproof.report.record import SCHEMA, ProofResult, PropertyResult, Report
 from gemmproof.report.text import lines, proof_text
 from gemmproof.report.text import table as make_table
+from gemmproof.worker.protocol import PartialReport, ProofEnded, ProofStarted, Started
 
 BOUNDS = memory_use.BOUNDS
 AT = Case(3, 2, 1)
@@ -51,8 +52,7 @@ def test_what_is_proved_is_told_beside_the_cases_of_its_property():
     assert result_of(report).proof == ProofResult("proved", EVERYWHERE.scope)
     assert result_of(report).examples == 100
     assert {p.name for p in report.properties if p.proof} == {BOUNDS}
-    assert [e["event"] for e in events[:4]] == ["partial", "proof", "proof", "start"]
-    assert [e["done"] for e in events[1:3]] == [False, True]
+    assert list(map(type, events[:4])) == [PartialReport, ProofStarted, ProofEnded, Started]
     assert set(PROVABLE) <= set(table.BY_NAME)
 
 

@@ -20,6 +20,7 @@ from gemmproof.properties.proof.prove import _conclude, prove
 from gemmproof.reference.symbolic.solver import OutOfTime
 from gemmproof.reference.symbolic.tracing import paths, symbolic_shapes
 from gemmproof.report.record import Report
+from gemmproof.worker.protocol import CaseStarted, Event
 
 MISALIGNED = ("row", "misaligned")
 SECONDS = 60.0  # more than a loaded machine takes
@@ -77,9 +78,9 @@ def test_each_side_of_a_kernels_branch_has_a_case(name):
 
 
 def test_a_check_tries_the_cases_and_names_the_paths_that_it_did_not():
-    under_test, events = kernel(wrappers.to_the_same_end, Contract()), list[dict]()
+    under_test, events = kernel(wrappers.to_the_same_end, Contract()), list[Event]()
     report = check(under_test, max_examples=6, proof=True, listener=events.append)
-    drawn = [Case.from_json(event["case"]) for event in events if event["event"] == "case"]
+    drawn = [Case.from_json(e.case) for e in events if isinstance(e, CaseStarted)]
     assert take(wrappers.decide_nothing, drawn) == {"long", "short"}
     assert report.unvisited == ()
     few = check(under_test, max_examples=2, proof=True)

@@ -1,0 +1,97 @@
+"""The requests of a check: what a worker judges, shrinks and compiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gemmproof.properties.proof import SECONDS
+from gemmproof.settings import EXAMPLES
+from gemmproof.target import KernelRef
+from gemmproof.worker import entry_points
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """A check of one kernel.
+
+    `case` is the JSON of the only case, `saved` that of cases to be tried first. `launch` asks for
+    launches on this machine's GPU, `limits` for steps beyond the contract, `proof` for a solver's
+    proofs in `proof_seconds`, `check_model` for predicted launches to be compiled as well.
+    `engine` is the "module:function" that judges the kernel.
+    """
+
+    kernel: KernelRef
+    max_examples: int = EXAMPLES
+    seed: int = 0
+    gpu: str | None = None
+    case: str | None = None
+    saved: tuple[str, ...] = ()
+    launch: bool = False
+    limits: bool = False
+    proof: bool = False
+    proof_seconds: float = SECONDS
+    check_model: bool = False
+    engine: str = field(default_factory=lambda: entry_points.ENGINE)
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.kernel.name
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkRequest:
+    """A search for the smallest case that ends a worker as `case` did: by `end`, in the table of
+    worker/ends.py.
+
+    A candidate may hold `memory` bytes.
+    """
+
+    kernel: KernelRef
+    case: str
+    end: str
+    memory: int
+    gpu: str | None = None
+    engine: str = field(default_factory=lambda: entry_points.ENGINE)
+
+
+@dataclass(frozen=True, slots=True)
+class GuaranteeRequest:
+    """The compilation of every launch of a kernel, for `gpu` or the GPUs of its contract.
+
+    `case` is the JSON of the only case; None for those that a check of `max_examples` covers.
+    """
+
+    kernel: KernelRef
+    gpu: str | None
+    case: str | None
+    max_examples: int
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.kernel.name
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantees:
+    """The guarantees about compiled code that a kernel's contract gives, sent before any case.
+
+    `names` are properties, `expected` the reasons why some are known to fail.
+    """
+
+    names: tuple[str, ...]
+    gpus: tuple[str, ...]
+    expected: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTried:
+    """The saved cases that were tried: how many, and the JSON of those to be dropped."""
+
+    tried: int
+    dropped: tuple[str, ...]
+
+
+# the parts of a check's result that a worker sends before it returns
+IDENTITY, GUARANTEES, SAVED, PRINTED = "identity", "guarantees", "saved", "printed"

@@ -1,0 +1,31 @@
+"""The request of an explanation, and its result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gemmproof.properties.address_map import AddressMap
+from gemmproof.target import KernelRef
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRequest:
+    """The address map of a kernel at the configuration `config` of its tuner.
+
+    `case` is the JSON of the case that a picture is drawn of, if it `draws` one.
+    """
+
+    kernel: KernelRef
+    gpu: str | None
+    config: int
+    case: str | None
+    draws: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An address map, and the panels of its picture as plain data."""
+
+    addresses: AddressMap
+    picture: dict[str, Any] | None = None
