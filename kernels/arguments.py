@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -31,8 +31,8 @@ MAX_SIZE = 2**31 - 257
 MAX_GRID_Y = 65535
 #: Number of persistent programs without a GPU, as under Triton's interpreter.
 SMS_WITHOUT_GPU = 8
-#: Autotune key. Strides decide which loads vectorise, so a choice made for one layout is not reused
-#: for another.
+Arguments = Mapping[str, Any]  # of a launch, by parameter, as a tuner gives them to its hooks
+#: Autotune key. Strides decide which loads vectorise: a choice for one layout is for no other.
 KEY = [
     *("M", "N", "K", "INPUT_PRECISION"),
     *("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn"),
@@ -71,7 +71,7 @@ def make_configs(*tiles: tuple[int, int, int, int, int], **constants: int) -> li
 
 
 def keep_fitting(
-    configs: list[triton.Config], nargs: dict[str, Any], **options: Any
+    configs: list[triton.Config], nargs: Arguments, **options: Any
 ) -> list[triton.Config]:
     """The configurations that fit an SM: of elements of 4 bytes not all do."""
     size = nargs["a_ptr"].element_size()

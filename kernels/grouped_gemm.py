@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import FP8, make_configs, num_sms, prepare, time_config
+from .arguments import FP8, Arguments, make_configs, num_sms, prepare, time_config
 from .bmm import find_tile, load_block
 from .descriptors import ALIGNMENT, describe, explain, find_layouts, has_engine
 from .matmul_tma import ROW_BYTES
@@ -28,7 +28,7 @@ TILES = {
 }
 
 
-def set_blocks(nargs: dict[str, Any]) -> None:
+def set_blocks(nargs: Arguments) -> None:
     """Give the descriptors the blocks of a configuration; that of b is of a batch."""
     m, n, k = (nargs[f"BLOCK_{axis}"] for axis in "MNK")
     nargs["a_desc"].block_shape = [m, k]
@@ -51,7 +51,7 @@ KEY = ["G", "N", "K", "ROWS", "PROMOTE", "NUM_SMS"]
 
 
 def keep_fitting(
-    configs: list[triton.Config], nargs: dict[str, Any], **options: Any
+    configs: list[triton.Config], nargs: Arguments, **options: Any
 ) -> list[triton.Config]:
     """The configurations of the operands' format, whose rows along K have ROW_BYTES."""
     size = nargs["a_desc"].base.element_size()

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .arguments import FP8, num_sms, prepare, time_config
+from .arguments import FP8, Arguments, num_sms, prepare, time_config
 from .descriptors import SHARED_MEMORY, describe, find_product_or_warn
 from .matmul_persistent import launch_persistent
 
@@ -33,7 +33,7 @@ TILES = {
 }
 
 
-def set_blocks(nargs: dict[str, Any]) -> None:
+def set_blocks(nargs: Arguments) -> None:
     """Give the descriptors the blocks of a configuration."""
     m, n, k = (nargs[f"BLOCK_{axis}"] for axis in "MNK")
     nargs["a_desc"].block_shape = [k, m] if nargs["A_IS_T"] else [m, k]
@@ -54,7 +54,7 @@ CONFIGS = [
 
 
 def keep_fitting(
-    configs: list[triton.Config], nargs: dict[str, Any], **options: Any
+    configs: list[triton.Config], nargs: Arguments, **options: Any
 ) -> list[triton.Config]:
     """The configurations of the operands' format that fit an SM with results of C_BYTES.
 

@@ -88,7 +88,7 @@ class Launch:
 
     kernel: str
     grid: tuple[int, int, int]
-    constexprs: dict[str, Any]
+    constexprs: dict[str, object]
     config: int
     configs: int
     tiles: tuple[tuple[int, int, int], ...]

@@ -53,7 +53,7 @@ class TunedLaunch:
     original: Callable[..., Any]
     tuner: Any
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    kwargs: Mapping[str, object]
 
     @property
     def kernel(self) -> Any:

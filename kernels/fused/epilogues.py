@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,7 @@ class Epilogue:
     in_place: bool  # out is c or the residual
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> dict[str, object]:
         """The constants of a kernel and its tuner: bytes of an element, 0 for what is absent."""
         given = {"BIAS": self.bias, "C": self.c, "RESIDUAL": self.residual, "OUT": self.out}
         sizes = {f"{n}_BYTES": 0 if x is None else x.element_size() for n, x in given.items()}
@@ -135,7 +135,7 @@ def launch_epilogue(
     configs: list[triton.Config],
     programs: Callable[[dict[str, int]], tuple[int]],
     epilogue: Epilogue,
-    given: dict[str, Any],
+    given: Mapping[str, object],
 ) -> None:
     """Launch an autotuned kernel, by its tuner's choice unless out is updated in place.
 

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ..arguments import num_sms, prepare, time_config
+from ..arguments import Arguments, num_sms, prepare, time_config
 from ..checks import join_names
 from ..descriptors import (
     ALIGNMENT,
@@ -39,7 +39,7 @@ TILES = {
 }
 
 
-def set_blocks(nargs: dict[str, Any]) -> None:
+def set_blocks(nargs: Arguments) -> None:
     """Give the descriptors the blocks of a configuration."""
     m, n, k = (nargs[f"BLOCK_{axis}"] for axis in "MNK")
     nargs["a_desc"].block_shape = [k, m] if nargs["A_IS_T"] else [m, k]
@@ -62,7 +62,7 @@ CONFIGS = [
 
 
 def keep_fitting(
-    configs: list[triton.Config], nargs: dict[str, Any], **options: Any
+    configs: list[triton.Config], nargs: Arguments, **options: Any
 ) -> list[triton.Config]:
     """Return for each tile the first configuration that fits an SM with the operands of this call.
 

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ..arguments import FP8, check_operands, num_sms
+from ..arguments import FP8, Arguments, check_operands, num_sms
 from ..descriptors import SHARED_MEMORY, describe, find_layouts, has_engine
 from .scaled_pointers import launch_by_pointers
 from .scales import (
@@ -36,7 +36,7 @@ TILES = (
 )
 
 
-def set_blocks(nargs: dict[str, Any]) -> None:
+def set_blocks(nargs: Arguments) -> None:
     """Give the descriptors the blocks of a configuration."""
     m, n, k = (nargs[f"BLOCK_{axis}"] for axis in "MNK")
     parts = nargs["SUBTILES"]
@@ -57,7 +57,7 @@ CONFIGS = [
 
 
 def keep_fitting(
-    configs: list[triton.Config], nargs: dict[str, Any], **options: Any
+    configs: list[triton.Config], nargs: Arguments, **options: Any
 ) -> list[triton.Config]:
     """The configurations that fit an SM with results of C_BYTES."""
     c_bytes = {**nargs, **options}["C_BYTES"]

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ..descriptors import ALIGNMENT
 
@@ -103,7 +102,7 @@ def load_tables(own: str = "") -> dict[str, tuple[Measured, ...]]:
 
 def read_table(path: Path) -> tuple[str, tuple[Measured, ...]]:
     """The GPU's name, and the rows of a file."""
-    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    data = json.loads(path.read_text(encoding="utf-8"))
     if data["schema"] != SCHEMA:
         raise ValueError(f"schema {data['schema']}")
     rows = []

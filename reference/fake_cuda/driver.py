@@ -6,7 +6,7 @@ import functools
 import sys
 import types
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -98,7 +98,7 @@ def _seed(seed: int) -> None:
     torch.default_generator.manual_seed(int(seed))
 
 
-def _table(*rows: tuple[str, Any]) -> dict[str, Any]:
+def _table(*rows: tuple[str, Any]) -> dict[str, object]:
     """Return a table by name from (names, the replacement of each).
 
     No two names share a function: torch._dynamo knows each by its object, and refuses one twice.
@@ -214,7 +214,7 @@ def properties(gpu: GPU) -> Any:
     )
 
 
-def _of_cuda(gpu: GPU) -> dict[str, Any]:
+def _of_cuda(gpu: GPU) -> dict[str, object]:
     """Return torch.cuda's own names, also those that a part of it defines."""
     since_ampere = gpu.capability >= (8, 0)
 
@@ -298,11 +298,11 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
     return tuple(replacements)
 
 
-def _list_answered(module: Any, known: dict[str, Any]) -> list[Change]:
+def _list_answered(module: Any, known: Mapping[str, object]) -> list[Change]:
     return [(module, name, answer) for name, answer in known.items() if hasattr(module, name)]
 
 
-def _list_refused(module: Any, known: dict[str, Any]) -> Iterator[Change]:
+def _list_refused(module: Any, known: Mapping[str, object]) -> Iterator[Change]:
     """Yield functions and classes of a module that have no answer, except torch's old types."""
     for name, value in vars(module).items():
         if name.startswith("_") or name in known or name.endswith(("Tensor", "Storage", "Error")):
@@ -339,7 +339,7 @@ _UTILITIES_TO_LAUNCH = (
 
 def _utilities(gpu: GPU) -> Any:
     """Return driver.active.utils: the figures of the device."""
-    figures: dict[str, Any] = {
+    figures: dict[str, object] = {
         "max_shared_mem": gpu.shared_memory,
         "multiprocessor_count": gpu.multiprocessors,
         "max_num_regs": 65536,
@@ -388,7 +388,7 @@ def _driver(gpu: GPU) -> Any:
     )
 
 
-def _refusals(owner: str, names: str) -> dict[str, Any]:
+def _refusals(owner: str, names: str) -> dict[str, object]:
     return {name: refusal(f"{owner}.{name}", None) for name in names.split()}
 
 

@@ -7,7 +7,7 @@ import linecache
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from traceback import walk_stack, walk_tb
 from typing import Any, NoReturn
@@ -71,10 +71,10 @@ class Facts(types.SimpleNamespace):
         raise make_unknown_name(f"{self.__dict__['_of']}.{name}")
 
 
-class Table(dict[str, Any]):
+class Table(dict[str, object]):
     """The known figures of a table that has more: any other key is refused."""
 
-    def __init__(self, _of: str, known: dict[str, Any]) -> None:
+    def __init__(self, _of: str, known: Mapping[str, object]) -> None:
         super().__init__(known)
         self._of = _of
 
@@ -259,12 +259,12 @@ def _cuda(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 _INTERFACE = vars(torch.Tensor).get("__cuda_array_interface__")
-_ATTRIBUTES: dict[str, Any] = {
+_ATTRIBUTES: dict[str, Callable[..., object]] = {
     "is_cuda": lambda x: not is_host(x),
     "is_cpu": is_host,
     "device": lambda x: CPU if is_host(x) else CUDA,
 }
-_METHODS: dict[str, Any] = {
+_METHODS: dict[str, Callable[..., object]] = {
     "cpu": _cpu,
     "cuda": _cuda,
     "get_device": lambda x: -1 if is_host(x) else 0,
@@ -287,7 +287,7 @@ def count_changes() -> int:
     return _Changes.count
 
 
-def _writes(name: str, kwargs: dict[str, Any]) -> bool:
+def _writes(name: str, kwargs: Mapping[str, object]) -> bool:
     return (
         name in ("__setitem__", "__set__")
         or (name.endswith("_") and not name.endswith("__"))
@@ -311,7 +311,7 @@ def _custom_op(func: Any) -> Any:
 
 
 def _on_cpu(
-    func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[Any, ...], str | None]:
     """Return the arguments with the CPU for any CUDA device, and the device that they name."""
     device = _place_of(kwargs.get("device"))
@@ -351,7 +351,7 @@ def _place_of(x: Any) -> str | None:
     return kind if kind in ("cuda", "cpu") else None
 
 
-def _mark_place(result: Any, device: str | None, args: Any, kwargs: dict[str, Any]) -> None:
+def _mark_place(result: Any, device: str | None, args: Any, kwargs: Mapping[str, object]) -> None:
     """Mark the results of a call of torch with their device: as named, else as the operands."""
     results = [result] if isinstance(result, torch.Tensor) else result
     results = [x for x in results if isinstance(x, torch.Tensor)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -138,7 +138,7 @@ def run(
     fill: str = "nan",
     operands: dict[str, torch.Tensor] | None = None,
     trace: list[Any] | None = None,
-    kwargs: dict[str, Any] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     seconds: float = 60.0,
     tries: bool = False,
     labels: dict[str, str] | None = None,

@@ -152,7 +152,7 @@ class Kernel:
         facts = {"name": self.name, "function": 0, "stream": stream}
         describe = self.src.fn.launch_metadata
 
-        def get() -> dict[str, Any]:  # called by a hook, as Triton's is
+        def get() -> dict[str, object]:  # called by a hook, as Triton's is
             if describe is None:
                 return facts
             named = dict(zip(self.src.fn.arg_names, args, strict=False))

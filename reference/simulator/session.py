@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from traceback import walk_stack
@@ -166,7 +167,7 @@ class Session:
     run (scheduler.py), and `partial`: the results of stores or of torch's operators are unknown.
     """
 
-    names: dict[str, Any]
+    names: Mapping[str, object]
     fill: str = "nan"
     target: str | None = None
     config: int = 0

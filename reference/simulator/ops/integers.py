@@ -248,7 +248,7 @@ def _build_high_product(op: Op) -> Callable[..., Value]:
 
 
 # -- comparison ----------------------------------------------------------------------------------
-_COMPARE: dict[str, Any] = {
+_COMPARE: dict[str, np.ufunc] = {
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,

@@ -83,7 +83,7 @@ class Invocation:
 
     function: str
     caller: Where | None
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, object] = field(default_factory=dict)
 
 
 # the attributes that tl.multiple_of, tl.max_contiguous and tl.max_constancy set on an operation

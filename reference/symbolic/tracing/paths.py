@@ -78,7 +78,7 @@ def _are_same(some: list[_Rest], others: list[_Rest]) -> bool:
 
 
 # -- paths ---------------------------------------------------------------------------------------
-Call = Callable[[dict[str, Any]], Any]
+Call = Callable[[Mapping[str, object]], Any]
 Find = Callable[[Cond], Mapping[Atom, int] | None]
 
 

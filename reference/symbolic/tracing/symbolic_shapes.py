@@ -6,7 +6,7 @@ import builtins
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 from math import gcd, inf
@@ -100,7 +100,7 @@ def without_imports() -> Iterator[None]:
             del sys.modules[name]
 
 
-def _make_module(name: str, named: dict[str, Any]) -> ModuleType:
+def _make_module(name: str, named: Mapping[str, object]) -> ModuleType:
     module = ModuleType(name)
     vars(module).update(named)
     return module

@@ -140,8 +140,8 @@ class TracedLaunch:
     parameters: list[str]
     arguments: list[Any]
     grid: tuple[Poly, Poly, Poly]
-    constants: dict[str, Any]
-    options: dict[str, Any]
+    constants: dict[str, object]
+    options: dict[str, object]
     where: Where | None
     config: int
     configs: int
@@ -158,7 +158,7 @@ class TorchCall:
 
     name: str
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    kwargs: dict[str, object]
     outputs: tuple[TensorView, ...]
     where: Where | None
     in_tuner: bool = False
