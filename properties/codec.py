@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 T = TypeVar("T")
 Plain = Any  # dicts, lists, texts, numbers, booleans and None
+Json = dict[str, Any]  # an object of JSON that is not decoded yet
 NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}  # JSON lacks them
 NAMES = {str: "a text", int: "an integer", float: "a number", bool: "true or false"}
 SCHEMAS = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
@@ -109,7 +110,7 @@ def _decode_union(kinds: tuple[Any, ...], data: Plain, path: str) -> Any:
     return _decode(fitting[-1], data, path)
 
 
-def decode_fields(record: type[T], data: dict[str, Plain], path: str) -> T:
+def decode_fields(record: type[T], data: Json, path: str) -> T:
     """Return the record of these fields, even if its class has a `from_dict`, which may call this.
 
     Raises ValueError, in one line.
@@ -128,7 +129,7 @@ def _call(make: Callable[[], T], path: str) -> T:
         raise _AtPath(f"{path}.{rest}" if is_own else f"{path}: {error}") from None
 
 
-def _iter_values(record: Any, data: dict[str, Plain], path: str) -> Iterator[tuple[str, Any]]:
+def _iter_values(record: Any, data: Json, path: str) -> Iterator[tuple[str, Any]]:
     known = {f.name: f for f in fields(record)}
     for f in known.values():
         if (old := f.metadata.get("renamed")) in data:
@@ -151,7 +152,7 @@ def _find_type(record: type, f: Field[Any], data: Plain) -> Any:
 
 
 @cache
-def _list_types(record: type) -> dict[str, Any]:
+def _list_types(record: type) -> dict[str, object]:
     names = {f.name: f.type for f in fields(record) if "late" not in f.metadata}
     holder = SimpleNamespace(__annotations__=names)
     return get_type_hints(holder, vars(sys.modules[record.__module__]))
@@ -170,7 +171,7 @@ def _is_mapping(kind: Any) -> bool:
 def _is_fitting(kind: Any, data: Plain) -> bool:
     """Return whether the JSON type of `data` is that of `kind`, whatever it holds."""
     origin = get_origin(kind) or kind
-    if origin is Any:
+    if origin in (Any, object):
         return True
     if origin is Literal:  # 1 and True are equal
         return any(type(data) is type(part) and data == part for part in get_args(kind))
@@ -210,15 +211,15 @@ def _label(kind: Any) -> str:
 
 
 # -- schema --------------------------------------------------------------------------------------
-def make_schema(record: type) -> dict[str, Plain]:
+def make_schema(record: type) -> Json:
     """Return the JSON Schema (draft 2020-12) of what `encode` gives of a record."""
-    definitions: dict[str, Plain] = {}
+    definitions: Json = {}
     root = _describe(record, definitions)
     draft = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return draft | root | {"$defs": dict(sorted(definitions.items()))}
 
 
-def _describe(kind: Any, definitions: dict[str, Plain]) -> dict[str, Plain]:
+def _describe(kind: Any, definitions: Json) -> Json:
     origin, parts = get_origin(kind) or kind, get_args(kind)
     if origin in (Union, UnionType):
         return {"anyOf": [_describe(part, definitions) for part in parts]}
@@ -238,7 +239,7 @@ def _describe(kind: Any, definitions: dict[str, Plain]) -> dict[str, Plain]:
     return {"type": SCHEMAS[origin]} if origin in SCHEMAS else {}
 
 
-def _describe_record(record: Any, definitions: dict[str, Plain]) -> dict[str, Plain]:
+def _describe_record(record: Any, definitions: Json) -> Json:
     name = record.__name__
     if name not in definitions:
         definitions[name] = {}  # a record may contain itself

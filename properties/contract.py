@@ -459,7 +459,7 @@ class Contract:
             return tuple(name for name in LAYOUTS if name not in excluded)
         return tuple(name for name in LAYOUTS if name in self.layouts)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the fields as plain data, sizes as text; a function cannot be written."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["expected"] = self.reasons

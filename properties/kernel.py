@@ -355,7 +355,7 @@ class KernelUnderTest:
             if value not in options[name]:
                 raise ValueError(f"case {name}: got {value}, expected {' or '.join(options[name])}")
 
-    def values_of(self, case: Case) -> dict[str, Any]:
+    def values_of(self, case: Case) -> dict[str, object]:
         """Return the Python values of a case by name, None for the tensors that it omits."""
         arguments = dict(case.arguments)
         values = {

@@ -137,7 +137,7 @@ class Observation:
     touched: tuple[Touched, ...] = ()
     related: tuple[Related, ...] = ()
     predicted: tuple[Array | None, ...] | None = None
-    memo: dict[str, Any] = field(default_factory=dict)
+    memo: dict[str, object] = field(default_factory=dict)
     part: int = 0
 
     def split(self) -> list[Observation]:
@@ -156,7 +156,7 @@ class Observation:
             for other in self.related
         )
         shared = {name: value for name, value in self.memo.items() if name in OF_ALL_RESULTS}
-        memo = self.memo.setdefault(f"part {part}", {})
+        memo = cast(dict[str, object], self.memo.setdefault(f"part {part}", {}))
         memo |= shared
         return replace(self, calls=calls, related=related, memo=memo, part=part)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -27,6 +27,29 @@ NOTHING, UNTOUCHED, SEEN, MASKED, STRAY, TWICE = range(6)
 Values = dict[Atom, Any]
 
 
+class OperandPanel(TypedDict):
+    """The grid of an operand, as plain data: `cells` are states of lanes, `origin` their corner."""
+
+    operand: str
+    kind: str
+    where: str
+    program: list[int]
+    trip: list[int]
+    shape: list[int]
+    origin: list[int]
+    axes: list[str]
+    cells: list[list[int]]
+
+
+class Picture(TypedDict):
+    """The panels of a picture, as plain data; `order` is that of the tiles of c."""
+
+    title: str
+    panels: list[OperandPanel]
+    order: list[list[int]]
+    grid: list[int]
+
+
 class NoPicture(Exception):
     """The reason why nothing can be drawn, in one line."""
 
@@ -45,8 +68,8 @@ class _Run:
 @fresh_state()
 def make_picture(
     kernel: KernelUnderTest, target: str | None, config: int, case: Case | None
-) -> dict[str, Any]:
-    """Return the panels of a picture as plain data. Raises NoPicture."""
+) -> Picture:
+    """Return the data of a picture. Raises NoPicture."""
     case = case or smallest(kernel.contract, kernel.contract.formats[0])
     sides = {"batch": case.batch or 1, "M": case.M, "N": case.N, "K": case.K}
     if max(sides.values()) > MOST_SIDE:
@@ -76,7 +99,7 @@ def _holds(cond: Cond, values: Values) -> bool:
 
 def _draw(
     followed: Followed, values: Values, case: Case, operand_names: Mapping[str, str]
-) -> dict[str, Any]:
+) -> Picture:
     machine = followed.machine
     assert machine is not None
     try:
@@ -84,7 +107,7 @@ def _draw(
         runs = [(x, list(_run(followed, x, grid, values))) for x in machine.accesses]
     except KeyError as error:
         raise NoPicture(f"the addresses depend on {error}, which the sizes do not decide") from None
-    drawn: dict[str, Any] = {}
+    drawn: dict[str, OperandPanel] = {}
     for access, access_runs in runs:
         if access_runs and access.tensor.name not in drawn:
             drawn[access.tensor.name] = _panel(access, access_runs, values, operand_names)
@@ -157,7 +180,7 @@ def _fill(x: Poly, values: Values, shape: tuple[int, ...]) -> Any:
 
 def _panel(
     access: Access, runs: list[_Run], values: Values, operand_names: Mapping[str, str]
-) -> dict[str, Any]:
+) -> OperandPanel:
     """Return the grid of an operand with the lanes of the most revealing program."""
     sides = [int(evaluate(n, values)) for n in access.tensor.owner_shape][-2:]
     height, width = sides if len(sides) == 2 else (1, sides[0])

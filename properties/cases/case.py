@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -108,9 +109,9 @@ class Case:
         """
         return json.dumps(self.to_dict(), separators=(",", ":"))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return what `to_json` writes, as plain data."""
-        shown: dict[str, Any] = {}
+        shown: dict[str, object] = {}
         for f in fields(self):
             value = getattr(self, f.name)
             if f.name == "layouts":
@@ -159,10 +160,10 @@ class Case:
         return Case(**{**fields_, "arguments": tuple(arguments.items())}, layouts=layouts)
 
     @staticmethod
-    def json_schema() -> dict[str, Any]:
+    def json_schema() -> dict[str, object]:
         """Return the JSON Schema of what `to_dict` gives."""
         side = {"type": "integer", "minimum": 0, "maximum": MAX_SIDE}
-        parts: dict[str, Any] = {f.name: {"type": ["integer", "string"]} for f in fields(Case)}
+        parts: dict[str, object] = {f.name: {"type": ["integer", "string"]} for f in fields(Case)}
         del parts["layouts"]
         parts |= {"M": side, "N": side, "K": side, "dtype": {"enum": list(OPERANDS)}}
         parts |= {name: {"enum": list(LAYOUTS)} for name in ROLES}
@@ -182,6 +183,11 @@ class Case:
     def with_layout(self, operand: str, layout: str) -> Case:
         """Return the same case with another layout of one operand."""
         return replace(self, layouts=tuple({**dict(self.layouts), operand: layout}.items()))
+
+    def with_sides(self, sides: Mapping[str, int]) -> Case:
+        """Return the same case with other sizes along some axes."""
+        size = {**self.sides, **sides}
+        return replace(self, M=size["M"], N=size["N"], K=size["K"], batch=size.get("batch"))
 
     @property
     def format(self) -> Format:
@@ -305,7 +311,7 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     names = [name for name, _ in pairs]
     for name in names:
         if names.count(name) > 1:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import ZERO_SEEDS
@@ -47,9 +46,9 @@ def list_far(case: Case, contract: Contract) -> Iterator[Case]:
 def _make_far(case: Case, contract: Contract, size: tuple[int, int, int], more: int) -> Case | None:
     M, N, batch = size
     sides = {"M": M + more, "N": N + 3 * more, "K": case.K}
-    fitted: Any = contract.fit(sides | {"batch": batch} if contract.batched else sides)
+    fitted = contract.fit(sides | {"batch": batch} if contract.batched else sides)
     try:
-        far = replace(case, **(fitted or {}))
+        far = case.with_sides(fitted or {})
     except ValueError:  # no case is that large
         return None
     operand_count = (far.M + far.N) * far.K * (far.batch or 1)

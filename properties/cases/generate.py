@@ -186,8 +186,7 @@ def _make_case(sides: dict[str, int], contract: Contract, dtype: str) -> Case:
         sides = {axis: sides[axis] for axis in "MNK"}
     # sizes near these may not meet a condition; those that the contract was checked with do
     starts = (sides, *(dict.fromkeys(sides, n) for n in (1, 16, 128, 1024)))
-    fitted: dict[str, Any] = next(filter(None, map(contract.fit, starts)))
-    return Case(dtype=dtype, **fitted)
+    return Case(1, 1, 1, dtype).with_sides(next(filter(None, map(contract.fit, starts))))
 
 
 def list_fills(dtype: str) -> tuple[str, ...]:
@@ -212,8 +211,8 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
     sides = dict(zip("MNK", _sides(choose, survey, tile), strict=True))
     if contract.batched:
         sides["batch"] = choose((1, 2, 3, 0))
-    fitted: dict[str, Any] = contract.fit(sides) or smallest(contract, dtype).sides
-    case = Case(dtype=dtype, config=config, **fitted)
+    fitted = contract.fit(sides) or smallest(contract, dtype).sides
+    case = Case(1, 1, 1, dtype, config=config).with_sides(fitted)
     names = contract.layout_names
     drawn = [(choose(names) if choose((False, True, True)) else names[0]) for _ in ROLES]
     fill = choose(list_fills(dtype)) if choose((False, True)) else FILLS[0]
@@ -310,8 +309,7 @@ def widest_tile(survey: Survey, config: int) -> Tile:
 
 def fit_sides(case: Case, contract: Contract) -> Case:
     """Return the case with admitted sizes near its own, or unchanged if there are none."""
-    fitted: dict[str, Any] = contract.fit(case.sides) or {}
-    return replace(case, **fitted)
+    return case.with_sides(contract.fit(case.sides) or {})
 
 
 def fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from gemmproof.properties.cases.case import CALLS, FILLS, Case, side_rank
 from gemmproof.properties.cases.generate import is_admitted
@@ -99,8 +98,7 @@ def _shorten(case: Case, axis: str, contract: Contract, better: Callable[[Case],
     step, least = sizes.step, sizes.fit(0)
 
     def cut(n: int) -> Case:
-        sides: dict[str, Any] = {axis: n}
-        return replace(case, **sides)
+        return case.with_sides({axis: n})
 
     first = max(least, step)
     for n in sorted({first, least, first + step}, key=side_rank):

@@ -149,8 +149,10 @@ def judge_compiles(observation: Observation) -> Iterator[Finding]:
             name, message, config = refused.groups()
             got = f'"{message}" from Triton\'s compiler'
             expected = f"{name} to compile" + (f" with {config}" if config else "")
-        more: dict[str, Any] = {"where": raised.where, "file": raised.file}
-        yield make_finding(observation, COMPILES, raised.kind, location, got, expected, **more)
+        yield make_finding(
+            observation, COMPILES, raised.kind, location, got, expected,
+            where=raised.where, file=raised.file,
+        )  # fmt: skip
 
 
 def ends_applies(observation: Observation) -> bool:
@@ -172,9 +174,11 @@ def judge_ends(observation: Observation) -> Iterator[Finding]:
         call = f"call {len(observation.calls) + 1}" if observation.calls else "the call"
         location = call if raised.where is None else f"{call}, at {raised.where}"
         got = raised.text.removeprefix(f"{raised.where}: ")
-        more: dict[str, Any] = {"where": raised.where, "file": raised.file}
         fault = "cuda_error" if is_cuda_error(raised.text) else raised.kind
-        yield make_finding(observation, ENDS, fault, location, got, "a result", **more)
+        yield make_finding(
+            observation, ENDS, fault, location, got, "a result",
+            where=raised.where, file=raised.file,
+        )  # fmt: skip
 
 
 def is_cuda_error(text: str) -> bool:

@@ -111,9 +111,8 @@ def _visit(
     visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, case: Case, label: str,
     guards: Sequence[Guard], sizes: Mapping[str, int],
 ) -> None:  # fmt: skip
-    sides: dict[str, Any] = domain.read_sides(sizes, case)
     try:
-        first = replace(case, **sides)
+        first = case.with_sides(domain.read_sides(sizes, case))
     except ValueError:
         visits.unvisited[f"{label or 'every path'}: no case has such sizes"] = None
         return
@@ -179,8 +178,8 @@ def _list_others(kernel: KernelUnderTest, domain: Domain, first: Case) -> Iterat
     """Yield cases of usual sizes, including sides of 1."""
     for choice in itertools.product((False, True), repeat=len(first.sides)):
         sides = zip(first.sides, choice, strict=True)
-        fitted: Any = kernel.contract.fit({x: 1 if is_1 else ELSEWHERE[x] for x, is_1 in sides})
-        other = None if fitted is None else domain.fit(replace(first, **fitted))
+        fitted = kernel.contract.fit({x: 1 if is_1 else ELSEWHERE[x] for x, is_1 in sides})
+        other = None if fitted is None else domain.fit(first.with_sides(fitted))
         if other is not None and is_admitted(other, kernel.contract):
             yield other
 

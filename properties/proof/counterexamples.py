@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -260,9 +259,10 @@ def _make(contract: Contract, first: Case, sides: Iterable[Sequence[int]]) -> It
     """Yield the admitted cases of sides, the smallest first."""
     cases: dict[Case, None] = {}
     for lengths in sides:
-        fitted: Any = contract.fit(dict(zip(first.sides, lengths, strict=True)))
-        with suppress(ValueError, TypeError):  # no case has such sizes
-            cases[replace(first, **fitted)] = None
+        fitted = contract.fit(dict(zip(first.sides, lengths, strict=True)))
+        with suppress(ValueError):  # no case has such sizes
+            if fitted is not None:
+                cases[first.with_sides(fitted)] = None
     for case in sorted(cases, key=lambda x: x.rank):
         yield from _admit(contract, case)
 

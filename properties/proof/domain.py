@@ -79,8 +79,7 @@ class Domain:
         atoms = {axis: size.atom for axis, size in self.sizes.items() if size.atom is not None}
         if any(case.sides[axis] < min(atom.least, 1) for axis, atom in atoms.items()):
             return None
-        sides: dict[str, Any] = empty
-        return replace(case, **sides) if empty else case
+        return case.with_sides(empty)
 
     def read_sides(self, values: Mapping[Any, int], default: Case | None = None) -> dict[str, int]:
         """Return the size of each axis if symbols, as atoms or by name, have these values."""

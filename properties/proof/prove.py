@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import ROLES
@@ -256,9 +255,9 @@ def _make_case(book: ProofLedger, traced: TracedPath, verdict: Verdict) -> Case 
     """Return a case of the sizes at which an obligation fails, in layouts that take the path."""
     assert verdict.model is not None
     domain = traced.domain
-    sides: dict[str, Any] = domain.read_sides(verdict.model, domain.case)
+    sides = domain.read_sides(verdict.model, domain.case)
     try:
-        case = replace(domain.case, config=traced.config, **sides)
+        case = replace(domain.case, config=traced.config).with_sides(sides)
     except ValueError:
         return None
     return find_layouts(book.visits, book.kernel, domain, case, traced.path.guards)

@@ -116,7 +116,7 @@ def list_paths(
     key = (domain.case, domain.axes, domain.condition)
     case = replace(domain.case, config=config)
 
-    def call(tensors: dict[str, Any]) -> Any:
+    def call(tensors: Mapping[str, object]) -> Any:
         return kernel.call(case, tensors)
 
     def find(cond: Cond) -> Mapping[Atom, int] | None:

@@ -69,7 +69,7 @@ def values(kind):
         bool: st.booleans(),
         float: st.floats(allow_nan=False),
         types.NoneType: st.none(),
-        typing.Any: st.none() | st.integers() | st.text(max_size=3),
+        object: st.none() | st.integers() | st.text(max_size=3),
     }
     return plain[origin]
 

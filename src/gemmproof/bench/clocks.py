@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gemmproof.bench.problems import Problem
-from gemmproof.bench.record import Ceiling
+from gemmproof.bench.record import Ceiling, Reading
 from gemmproof.bench.statistics import Run
 from gemmproof.reference.formats import Format
 from gemmproof.reference.gpus import GPU, GPUS
@@ -70,12 +70,12 @@ def share_of_ceiling(
 
 
 # -- clocks --------------------------------------------------------------------------------------
-NOT_READ: dict[str, Any] = {"source": "not read"}
+NOT_READ: Reading = {"source": "not read"}
 _FIELDS = ("sm_clock_mhz", "temperature_c", "power_w")
 _QUERY = "clocks.sm,temperature.gpu,power.draw"
 
 
-def read_clocks() -> dict[str, Any]:
+def read_clocks() -> Reading:
     """Read the SM clock in MHz, the temperature in degrees Celsius, the power in watts, the source.
 
     Through NVML if its bindings are installed, else by one call of nvidia-smi; values that neither
@@ -84,7 +84,7 @@ def read_clocks() -> dict[str, Any]:
     return _read_nvml() or _read_smi() or dict(NOT_READ)
 
 
-def _read_nvml() -> dict[str, Any]:
+def _read_nvml() -> Reading:
     if find_spec("pynvml") is None:
         return {}
     import torch
@@ -100,7 +100,7 @@ def _read_nvml() -> dict[str, Any]:
     return {**dict(zip(_FIELDS, map(float, values), strict=True)), "source": "nvml"}
 
 
-def _read_smi() -> dict[str, Any]:
+def _read_smi() -> Reading:
     command = shutil.which("nvidia-smi")
     name = _label_device()
     if command is None or name is None:
@@ -133,7 +133,7 @@ def _label_device() -> str | None:
 
 
 # -- device --------------------------------------------------------------------------------------
-Reader = Callable[[], dict[str, Any]]
+Reader = Callable[[], Reading]
 
 
 class CudaDevice:
@@ -194,7 +194,7 @@ class CudaDevice:
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1e3 / repeats
 
-    def read_busy(self, read: Reader, run: Run, seconds: float) -> dict[str, Any]:
+    def read_busy(self, read: Reader, run: Run, seconds: float) -> Reading:
         """Return what `read` reports while runs of `seconds` are under way, after some of them.
 
         A GPU that is read when idle reports its idle state.

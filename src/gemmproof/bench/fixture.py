@@ -36,8 +36,9 @@ def shrink(kernel: KernelUnderTest, problem: Problem) -> Problem:
     small = problem.shrink()
     lead = {} if small.batch is None else {"batch": small.batch}
     sides = {"M": small.M, "N": small.N, "K": small.K, **lead}
-    fitted: dict[str, Any] = kernel.contract.fit(sides) or {}
-    return replace(small, **fitted)
+    sides = kernel.contract.fit(sides) or sides
+    M, N, K, *batch = sides.values()
+    return Problem(M, N, K, batch[0] if batch else None, small.name)
 
 
 def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[MeasuredStep]:
@@ -83,6 +84,7 @@ def list_steps(kernel: KernelUnderTest, problem: Problem) -> list[MeasuredStep]:
 # Nothing of ours is imported at the top: this module is loaded with the plugin.
 
 SIMULATED_ROUNDS = 5
+ExtraInfo = dict[str, Any]  # of an entry, as pytest-benchmark writes it to its JSON
 
 
 class SampleClock:
@@ -125,7 +127,7 @@ class Entries:
     def store(
         self,
         entry: str,
-        info: dict[str, Any],
+        info: ExtraInfo,
         call: Callable[[], object],
         rounds: int,
         samples: Sequence[float] = (),
@@ -142,7 +144,7 @@ class Entries:
 
 
 @pytest.fixture
-def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[dict[str, Any]]]:
+def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[ExtraInfo]]:
     """Verify a GEMM kernel, then time it against a peer: `gemm_benchmark(matmul, shapes="llama")`.
 
     Returns a dictionary for each entry, the one that JSON has as extra_info.
@@ -173,7 +175,7 @@ def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[dict[st
         spec: Callable[..., Any] | None = None,
         rounds: int = 20,
         settle: float = 2.0,
-    ) -> list[dict[str, Any]]:
+    ) -> list[ExtraInfo]:
         """Time `function(a, b)`, or `function(a, b, out=c)` if it takes `out`.
 
         `against` is the peer: a function, or the name of one of torch's (default: its product of
@@ -192,8 +194,7 @@ def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[dict[st
 
                 require_known("against", against)
             if _has_gpu():
-                settings = {"rounds": rounds, "settle": settle, "timed": entries.enabled}
-                return _time_on_gpu(entries, kernel, against, problems, settings)
+                return _time_on_gpu(entries, kernel, against, problems, rounds, settle)
             return _time_simulator(entries, kernel, problems)
         except (TargetError, ValueError) as error:
             pytest.fail(str(error), pytrace=False)
@@ -238,8 +239,9 @@ def _time_on_gpu(
     kernel: KernelUnderTest,
     against: Callable[..., Any] | str | None,
     problems: Sequence[Any],
-    settings: dict[str, Any],
-) -> list[dict[str, Any]]:
+    rounds: int,
+    settle: float,
+) -> list[ExtraInfo]:
 
     from gemmproof.bench.clocks import CudaDevice
     from gemmproof.bench.record import CONTROL
@@ -253,7 +255,10 @@ def _time_on_gpu(
         peer = make_target_peer(_get_name(against), against, kernel)
     (dtype,), title = kernel.contract.formats, kernel.name
     callees, out = [make_callee(title, kernel.launch, kernel)], kernel.contract.out
-    plan = Plan(callees, peer, problems, [dtype], out, **settings, declared=kernel)
+    plan = Plan(
+        callees, peer, problems, [dtype], out, rounds, settle, timed=entries.enabled,
+        declared=kernel,
+    )  # fmt: skip
     ceilings, rows = run_plan(device, plan, lambda event: None)
     if errors := [row.wrong for row in rows if row.wrong]:
         raise TargetError(errors[0])
@@ -270,14 +275,14 @@ def _time_on_gpu(
 
 def _time_simulator(
     entries: Entries, kernel: KernelUnderTest, problems: Sequence[Any]
-) -> list[dict[str, Any]]:
+) -> list[ExtraInfo]:
 
     (dtype,), title = kernel.contract.formats, kernel.name
     small = dict.fromkeys(shrink(kernel, problem) for problem in problems)
     steps = [(problem, step) for problem in small for step in list_steps(kernel, problem)]
     infos = []
     for problem, step in steps:
-        info: dict[str, Any] = {
+        info: ExtraInfo = {
             "device": DEVICE,
             "kernel": title,
             "format": dtype,

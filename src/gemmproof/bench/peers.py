@@ -58,7 +58,7 @@ def make_scaled_mm(declared: Stated, out: Format, fast: bool = False) -> Callee:
     def prepare(buffers: Buffers) -> Buffers:
         product = take_product(declared, buffers, columns=True)
         unit = torch.ones((), device=product.a.device)
-        scales: dict[str, Any] = {"scale_a": unit, "scale_b": unit}
+        scales: dict[str, Tensor] = {"scale_a": unit, "scale_b": unit}
         if by_row or by_tensor:
             shapes: Any = ((M, 1), (1, N)) if by_row else ((), ())
             for name, shape in zip(scales, shapes, strict=True):
@@ -218,8 +218,8 @@ def _find_group(declared: Stated) -> int:
     128 if neither is declared.
     """
     for name in ("group", "group_size"):
-        if type(declared.values.get(name)) is int:
-            return int(declared.values[name])
+        if type(group := declared.values.get(name)) is int:
+            return group
     for name in ("scales", "scale"):
         if name in declared.read and len(sides := declared.read[name].sides(declared.sizes)) == 2:
             return declared.problem.K // max(1, sides[0])

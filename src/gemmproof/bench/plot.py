@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def _draw_kernel(
     rows: list[TimedRow],
     keys: list[tuple[str, str]],
     shift: float,
-    style: dict[str, Any],
+    style: Mapping[str, object],
 ) -> None:
     ys = [keys.index((row.format, row.problem)) + shift for row in rows]
     ratios = [row.ratio for row in rows if row.ratio is not None]

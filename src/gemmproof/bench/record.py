@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from gemmproof.bench.problems import Problem
 from gemmproof.properties.contract import Contract
@@ -13,6 +13,7 @@ SOURCE = "source of "  # a fact of a benchmark: hashes of the parts that a kerne
 FASTER, SLOWER, NOISE = "faster", "slower", "within noise"
 CONTROL, WRONG, RIGHT = "control", "wrong", "right"  # RIGHT: verified, and not timed
 GRAPH, EAGER = "CUDA graph", "eager calls"
+Reading = dict[str, float | str]  # of clocks, temperature and power, by unit, and its source
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class TimedRow:
     set_bytes: int = 0
     l2_bytes: int = 0
     repeats: int = 0
-    clocks: dict[str, Any] = field(default_factory=dict)
+    clocks: dict[str, Reading] = field(default_factory=dict)
     samples: tuple[float, ...] = ()
     operands: dict[str, str] = field(default_factory=dict)
     peer_differs: str = ""

@@ -24,6 +24,7 @@ from gemmproof.bench.record import (
     WRONG,
     Ceiling,
     Interval,
+    Reading,
     TimedRow,
 )
 from gemmproof.bench.statistics import (
@@ -143,23 +144,7 @@ def make_row(
 ) -> TimedRow:
     """Return a row; times are those of one call, of which a run makes one for each set."""
     problem = scene.problem
-    times: dict[str, Any] = {}
-    if rounds is not None:
-        samples = tuple(seconds / len(scene.sets) for seconds in rounds.ours)
-        seconds = statistics.median(samples)
-        times = {
-            "seconds": seconds,
-            "peer_seconds": statistics.median(rounds.theirs) / len(scene.sets),
-            "tflops": problem.flops / seconds / 1e12,
-            "gbytes": scene.set_bytes / seconds / 1e9,
-            "samples": samples,
-            "repeats": rounds.repeats,
-        }
-        if scene.ceiling is not None:
-            peaks = scene.ceiling.peak_bytes, scene.ceiling.peak_flops
-            times["roofline"] = share_of(problem, scene.set_bytes, seconds, *peaks)
-            times["ceiling"] = share_of_ceiling(problem, scene.set_bytes, seconds, scene.ceiling)
-    return TimedRow(
+    row = TimedRow(
         kernel=leg.callee.name,
         peer=peer,
         format=scene.fmt.name,
@@ -176,8 +161,28 @@ def make_row(
         set_bytes=scene.set_bytes,
         l2_bytes=scene.device.l2_bytes,
         operands=scene.declared.describe(),
-        **times,
         **more,
+    )
+    if rounds is None:
+        return row
+    samples = tuple(seconds / len(scene.sets) for seconds in rounds.ours)
+    seconds = statistics.median(samples)
+    row = replace(
+        row,
+        seconds=seconds,
+        peer_seconds=statistics.median(rounds.theirs) / len(scene.sets),
+        tflops=problem.flops / seconds / 1e12,
+        gbytes=scene.set_bytes / seconds / 1e9,
+        samples=samples,
+        repeats=rounds.repeats,
+    )
+    if scene.ceiling is None:
+        return row
+    peaks = scene.ceiling.peak_bytes, scene.ceiling.peak_flops
+    return replace(
+        row,
+        roofline=share_of(problem, scene.set_bytes, seconds, *peaks),
+        ceiling=share_of_ceiling(problem, scene.set_bytes, seconds, scene.ceiling),
     )
 
 
@@ -375,8 +380,8 @@ def _compare(
     for leg, how, error in zip(ours, hows[2:], wrong[2:], strict=True):
         if error or not plan.timed:
             verdict = WRONG if error else RIGHT
-            more: dict[str, Any] = {"wrong": error, "peer_differs": differs}
-            rows.append(make_row(scene, leg, peer.name, verdict, how, **more))
+            row = make_row(scene, leg, peer.name, verdict, how, wrong=error, peer_differs=differs)
+            rows.append(row)
             continue
         if how not in floors:
             floors[how], row = _time_control(scene, plan, theirs, control, how)
@@ -435,7 +440,7 @@ def _time_control(
 
 def _time(
     scene: BenchScene, plan: Plan, ours: Leg, theirs: Leg, how: str
-) -> tuple[Rounds, dict[str, Any]]:
+) -> tuple[Rounds, dict[str, Reading]]:
     """Time the rounds, and read the clocks before and after them while the GPU works."""
     device = scene.device
     our_run, their_run = ours.run(how), theirs.run(how)

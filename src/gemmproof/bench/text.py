@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from gemmproof.bench.record import CONTROL, NOISE, WRONG, BenchReport, Ceiling, TimedRow
 from gemmproof.report.text import STYLES, Line, clean, format_table
@@ -95,10 +94,10 @@ def _list_notes(rows: Sequence[TimedRow]) -> list[str]:
 
 
 def _describe_clocks(rows: Iterable[TimedRow]) -> str:
-    read: list[dict[str, Any]] = [clocks for row in rows for clocks in row.clocks.values()]
+    read = [clocks for row in rows for clocks in row.clocks.values()]
     readings = []
     for name, unit in (("sm_clock_mhz", "MHz"), ("temperature_c", "C"), ("power_w", "W")):
-        values = [clocks[name] for clocks in read if name in clocks]
+        values = [float(clocks[name]) for clocks in read if name in clocks]
         if values:
             readings.append(f"{min(values):.0f}..{max(values):.0f} {unit}")
     return f"under load: {', '.join(readings) or 'clocks and temperature not read'}"

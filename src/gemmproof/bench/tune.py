@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 from gemmproof.bench import command as bench
 from gemmproof.commands import groups
 from gemmproof.commands.output import answer, refuse, unwritable
 from gemmproof.options import Command, argument, group, option
+from gemmproof.properties.codec import dump
 from gemmproof.report.files import Writer
 from gemmproof.report.record import EXIT
 
@@ -81,46 +81,58 @@ def run(options: TuneOptions) -> int:
     report = bench.measure(asked, options)
     if isinstance(report, int):
         return report
-    table = make_table(report)
-    summary = f"{options.table}: {len(table['rows'])} products on the {table['device']}"
+    products = list_products(report)
+    summary = f"{options.table}: {len(products)} products on the {report.facts['device']}"
     written: dict[str, Writer] = {
-        "table": lambda path: path.write_text(write_table(table), encoding="utf-8"),
+        "table": lambda path: path.write_text(
+            write_table(report.facts, products), encoding="utf-8"
+        ),
         "json": bench.make_writer(report),
     }
-    return answer(options, EXIT["pass"], [*list_winners(table["rows"]), (summary, "")], written)
+    return answer(options, EXIT["pass"], [*list_winners(products), (summary, "")], written)
 
 
-def make_table(report: BenchReport) -> dict[str, Any]:
-    """Return the table for kernels/tables, from right results only, without wrong kernels.
+@dataclass(frozen=True, slots=True)
+class TunedProduct:
+    """A row of a table in kernels/tables: the speed of each kernel in one product."""
+
+    format: str
+    out_format: str
+    M: int
+    N: int
+    K: int
+    speeds: dict[str, float] = field(default_factory=dict)
+
+
+def list_products(report: BenchReport) -> list[TunedProduct]:
+    """Return the rows of a table, from right results only, without wrong kernels.
 
     Speeds are ratios to one peer, measured in turns with it: seconds change with the clocks.
     """
     from gemmproof.bench.record import CONTROL
 
-    products: dict[tuple[Any, ...], dict[str, Any]] = {}
+    products: dict[tuple[str, int, int, int], TunedProduct] = {}
     for row in report.rows:
         if row.ratio is None or row.verdict == CONTROL or row.batch is not None:
             continue
         key = (row.format, row.M, row.N, row.K)
-        sizes = {"M": row.M, "N": row.N, "K": row.K}
-        product = {"format": row.format, "out_format": row.out_format, **sizes, "speeds": {}}
-        products.setdefault(key, product)["speeds"][row.kernel] = round(row.ratio.median, 3)
-    return {"schema": SCHEMA, **report.facts, "rows": list(products.values())}
+        product = TunedProduct(row.format, row.out_format, row.M, row.N, row.K)
+        products.setdefault(key, product).speeds[row.kernel] = round(row.ratio.median, 3)
+    return list(products.values())
 
 
-def write_table(table: dict[str, Any]) -> str:
+def write_table(facts: Mapping[str, str], products: Iterable[TunedProduct]) -> str:
     """Return JSON with one row per line, so that a change of one product changes one line."""
-    head = {name: value for name, value in table.items() if name != "rows"}
-    rows = ",\n".join(f"  {json.dumps(row)}" for row in table["rows"])
-    return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'
+    rows = ",\n".join(f"  {dump(product)}" for product in products)
+    return f'{dump({"schema": SCHEMA, **facts}, indent=1)[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'
 
 
-def list_winners(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+def list_winners(products: Iterable[TunedProduct]) -> list[tuple[str, str]]:
     """Return a line for each product: the fastest kernel, and the next one's share of its speed."""
     lines = []
-    for row in rows:
-        (name, best), *others = sorted(row["speeds"].items(), key=lambda pair: -pair[1])
+    for product in products:
+        (name, best), *others = sorted(product.speeds.items(), key=lambda pair: -pair[1])
         then = "".join(f", {other} {speed / best:.3f}" for other, speed in others[:1])
-        where = f"{row['format']} {row['M']}x{row['N']}x{row['K']}"
+        where = f"{product.format} {product.M}x{product.N}x{product.K}"
         lines.append((f"{where:32} {name}{then}", ""))
     return lines

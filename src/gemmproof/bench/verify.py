@@ -141,7 +141,7 @@ class Stated:
         return {**integers, **sides, **lead}
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """The Python values by name."""
         return {name: choice.values[0] for name, choice in self.kernel.choices.items()}
 
@@ -181,7 +181,7 @@ class Stated:
         Raises TargetError, in one line, if such a function returns no array of that shape.
         """
         generator = torch.Generator(buffers.a.device).manual_seed(seed)
-        known: dict[str, Any] = {**self.values, **self.sizes}
+        known: dict[str, object] = {**self.values, **self.sizes}
         for name, x in buffers.tensors.items():
             operand = self.read.get(name)
             if operand is None:
@@ -198,7 +198,7 @@ class Stated:
             known[name] = x
 
 
-def _draw(operand: Operand, sides: tuple[int, ...], known: dict[str, Any], seed: int) -> Any:
+def _draw(operand: Operand, sides: tuple[int, ...], known: Mapping[str, object], seed: int) -> Any:
     """Draw an operand by its function, called with the known values that it has parameters for."""
     function: Any = operand.values
     takes = inspect.signature(function).parameters
@@ -370,7 +370,7 @@ def _require_small(declared: Stated, buffers: Buffers, spans: Spans) -> None:
 def _evaluate(declared: Stated, buffers: Buffers, target: str | None, block: Block) -> SpecArray:
     """Evaluate the formula for a block. Raises TargetError, in one line."""
     kernel, label = declared.kernel, f"{declared.problem} {declared.fmt.name}"
-    inputs: dict[str, Any] = dict(declared.values)
+    inputs: dict[str, object] = dict(declared.values)
     _require_small(declared, buffers, {axis: [span] for axis, span in block.items()})
     for name, (fmt, axes) in declared.axes.items():
         part = cut(buffers.tensors[name], axes, declared.sizes, block)

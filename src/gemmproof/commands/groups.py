@@ -13,7 +13,7 @@ from gemmproof.engine.request import CheckRequest
 from gemmproof.options import argument, flag, option, spell
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import ANY, HUGE
-from gemmproof.properties.contract import AXES, Contract
+from gemmproof.properties.contract import AXES, Contract, SizesWord
 from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
 from gemmproof.reference.gpus import GPUS, TARGETS, UNMODELLED
 from gemmproof.settings import EXAMPLES
@@ -262,10 +262,13 @@ def contract_of(
         )
     if case and batched and case.batch is None:
         raise ValueError("case: got no batch, expected one for 3-D operands")
-    sizes: dict[str, Any] = dict(options.sizes)
+    sizes = dict.fromkeys(AXES, "1..") | dict(options.sizes)
     contract = Contract(
         formats=names,
-        **sizes,
+        M=sizes["M"],
+        N=sizes["N"],
+        K=sizes["K"],
+        batch=sizes["batch"],
         where=options.where,
         layouts=options.layouts,
         huge=options.huge,
@@ -286,12 +289,12 @@ def widen_to(contract: Contract, case: Case) -> Contract:
     """Return the contract widened by what a case needs: empty sides, its layouts, offsets."""
     huge = contract.huge or case.is_sampled or any(layout in HUGE for _, layout in case.layouts)
     layouts = ANY if case.layouts else contract.layouts
-    sides: dict[str, Any] = {
-        axis: f"{min(n, contract.sizes(axis).low)}.."
-        for axis, n in case.sides.items()
-        if n not in contract.sizes(axis)
-    }
-    wider = replace(contract, layouts=layouts, huge=huge, **sides)
+    sizes: dict[str, SizesWord] = {axis: contract.sizes(axis) for axis in AXES}
+    for axis, n in case.sides.items():
+        if n not in contract.sizes(axis):
+            sizes[axis] = f"{min(n, contract.sizes(axis).low)}.."
+    M, N, K, batch = sizes.values()
+    wider = replace(contract, layouts=layouts, huge=huge, M=M, N=N, K=K, batch=batch)
     return wider if wider.admits(case.sides) else replace(wider, where=None)
 
 

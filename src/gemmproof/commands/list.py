@@ -94,7 +94,7 @@ def _require_file(name: str, label: str = "file") -> Path:
     return Path(name)
 
 
-def _list_all(options: ListOptions) -> dict[str, Any]:
+def _list_all(options: ListOptions) -> dict[str, object]:
     """Return everything as plain data. Raises ValueError if conftest.py cannot be loaded."""
     from gemmproof.bench.problems import SUITES
     from gemmproof.properties.help import read_properties
@@ -114,7 +114,7 @@ def _list_all(options: ListOptions) -> dict[str, Any]:
     }
 
 
-def _list_kernels(options: ListOptions) -> list[dict[str, Any]]:
+def _list_kernels(options: ListOptions) -> list[dict[str, object]]:
     path = Path(options.conftest)
     usual = options.conftest == "conftest.py"
     if not path.is_file() and usual:

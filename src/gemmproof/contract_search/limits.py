@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gemmproof.contract_search.steps import ContractStep, list_beyond, list_keywords, narrow
 from gemmproof.engine.observe import CaseResult
@@ -183,9 +182,8 @@ def _format_wraps(kernel: KernelUnderTest, target: str | None, judge: JudgeCase)
     wraps = find_wraps(kernel, target, EXACT_SECONDS)
     first = smallest(kernel.contract, kernel.contract.formats[0])
     for wrap in wraps:
-        sides: dict[str, Any] = dict(wrap.sides)
         with suppress(ValueError):  # no case has such sizes
-            case = replace(first, **sides)
+            case = first.with_sides(dict(wrap.sides))
             if wrap.is_dense and case.is_sampled and _fails(judge(case)) is False:
                 return ""
     return f"proved of offsets: {'; '.join(map(str, wraps))}" if wraps else ""

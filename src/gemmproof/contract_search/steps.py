@@ -34,7 +34,7 @@ class ContractStep:
 
     name: str
     option: str
-    changes: dict[str, Any]
+    changes: Mapping[str, Any]
     cases: tuple[Case, ...] = ()
     operands: Mapping[str, Operand | OneOf] = field(default_factory=dict)
 
@@ -86,8 +86,7 @@ def _middle_case(contract: Contract, tile: Tile) -> Case:
     sides = {axis: block + 1 for axis, block in zip("MNK", tile, strict=True)}
     if contract.batched:
         sides["batch"] = 2
-    fitted: dict[str, Any] = contract.fit(sides) or {"M": 1, "N": 1, "K": 1}
-    return Case(dtype=contract.formats[0], **fitted)
+    return Case(1, 1, 1, contract.formats[0]).with_sides(contract.fit(sides) or {})
 
 
 def _list_wider(contract: Contract, case: Case, tile: Tile) -> Iterator[ContractStep]:
@@ -99,13 +98,13 @@ def _list_wider(contract: Contract, case: Case, tile: Tile) -> Iterator[Contract
         if sizes.step > 1 or sizes.low > 1:
             block = blocks.get(axis, 1)
             others = (1, sizes.low - 1, sizes.low + 1, block + 1, 2 * block - 1, sizes.step // 2)
-            tried = tuple(_with(case, axis, n) for n in others if n > 0 and n not in sizes)
+            tried = tuple(case.with_sides({axis: n}) for n in others if n > 0 and n not in sizes)
             name, option = f"{axis} not in {sizes}", f"--sizes {axis}=1.."
             yield ContractStep(name, option, {axis: f"1..{sizes.high}"}, tried)
         elif 0 not in sizes:
             changes = {axis: f"0..{sizes.high}"}
             yield ContractStep(
-                f"{axis} = 0", f"--sizes {axis}=0..", changes, (_with(case, axis, 0),)
+                f"{axis} = 0", f"--sizes {axis}=0..", changes, (case.with_sides({axis: 0}),)
             )
     if contract.layouts == CONTIGUOUS:
         strided = [n for n in LAYOUTS if n not in (*HUGE, ROW, "misaligned")]
@@ -129,11 +128,6 @@ def _list_wider(contract: Contract, case: Case, tile: Tile) -> Iterator[Contract
             yield ContractStep(
                 dtype, f"--dtype {dtype}", {"formats": (*contract.formats, dtype)}, tried
             )
-
-
-def _with(case: Case, axis: str, n: int) -> Case:
-    sides: dict[str, Any] = {axis: n}
-    return replace(case, **sides)
 
 
 def _lay_out(case: Case, names: list[str]) -> tuple[Case, ...]:

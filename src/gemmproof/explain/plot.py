@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmproof.report.svg import write_svg
+
+if TYPE_CHECKING:
+    from gemmproof.properties.address_map.picture import OperandPanel, Picture
 
 # by the states of properties/address_map/picture.py; the colours of Okabe and Ito
 LOOKS = (
@@ -21,7 +24,7 @@ COLUMNS = 3
 LINED = 48  # cells along a side: more are drawn without lines between them
 
 
-def draw(picture: dict[str, Any], path: Path | str) -> None:
+def draw(picture: Picture, path: Path | str) -> None:
     """Write an SVG: a panel for each operand, the last one for the order of programs."""
     panels, order = picture["panels"], picture["order"]
     count = len(panels) + bool(order)
@@ -39,7 +42,7 @@ def draw(picture: dict[str, Any], path: Path | str) -> None:
         _draw_legend(figure, {x for p in panels for row in p["cells"] for x in row})
 
 
-def _draw_panel(axes: Any, panel: dict[str, Any]) -> None:
+def _draw_panel(axes: Any, panel: OperandPanel) -> None:
     from matplotlib.colors import BoundaryNorm, ListedColormap
     from matplotlib.patches import Rectangle
 

@@ -7,7 +7,7 @@ import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding, find_reasons
@@ -91,7 +91,7 @@ class Identity:
 
     source: dict[str, str] = field(default_factory=dict)
     formula: dict[str, str] = field(default_factory=dict)
-    contract: dict[str, Any] = field(default_factory=dict)
+    contract: dict[str, object] = field(default_factory=dict)
     operands: dict[str, str] = field(default_factory=dict)
     lack: str = ""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from gemmproof.properties.codec import decode_fields, encode
+from gemmproof.properties.codec import Json, decode_fields, encode
 from gemmproof.report.record import Report
 from gemmproof.report.text import Reproduce, add_commands
 
@@ -16,17 +17,17 @@ FIELD = "hash"
 TIMES = "seconds"  # neither input nor result: two runs that agree in all else have one hash
 
 
-def seal(document: dict[str, Any]) -> dict[str, Any]:
+def seal(document: Mapping[str, object]) -> dict[str, object]:
     """Return the document with its hash, replacing any that it has."""
     return {**document, FIELD: find_hash(document)}
 
 
-def is_sealed(document: dict[str, Any]) -> bool:
+def is_sealed(document: Mapping[str, object]) -> bool:
     """Return whether the hash is that of the document's content."""
     return document.get(FIELD) == find_hash(document)
 
 
-def find_hash(document: dict[str, Any]) -> str:
+def find_hash(document: Mapping[str, object]) -> str:
     """Return the SHA-256 of the document as canonical JSON: keys sorted, no spaces, ASCII."""
     content = {name: value for name, value in document.items() if name != FIELD}
     text = json.dumps(_plain(content), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -209,7 +210,7 @@ class Signoff:
         }
         return next(v for v in GRAVEST if v in weights)
 
-    def to_dict(self, reproduce: dict[str, Reproduce]) -> dict[str, Any]:
+    def to_dict(self, reproduce: dict[str, Reproduce]) -> dict[str, object]:
         """Return the sealed JSON document; `reproduce` is looked up by a kernel's name.
 
         What is known of a kernel beside its report is `signoff` in that report.
@@ -224,12 +225,12 @@ class Signoff:
         content |= {name: encode(getattr(self, name)) for name in SHARED} | {"kernels": kernels}
         return seal(content)
 
-    def with_hash(self, document: dict[str, Any]) -> Signoff:
+    def with_hash(self, document: Mapping[str, object]) -> Signoff:
         """Return the sign-off with the hash of its JSON, for pages that show it."""
-        return replace(self, hash=document[FIELD])
+        return replace(self, hash=str(document[FIELD]))
 
     @staticmethod
-    def from_dict(data: dict[str, Any]) -> Signoff:
+    def from_dict(data: Json) -> Signoff:
         """Return the sign-off of a JSON document. Raises ValueError naming the invalid field."""
         shared = {name: data.get(name) for name in SHARED}
         content = {"verdict": data.get("signoff"), "code": data.get("verdict"), "hash": data[FIELD]}
@@ -237,7 +238,7 @@ class Signoff:
         return decode_fields(Signoff, {**content, **shared, "kernels": kernels}, "signoff")
 
 
-def _join_report(data: dict[str, Any]) -> dict[str, Any]:
+def _join_report(data: Json) -> Json:
     """Return the fields of a KernelRecord, from a report that contains the others."""
     own = {name: x for name, x in data["signoff"].items() if name != "verdict"}
     return {**own, "report": {name: x for name, x in data.items() if name != "signoff"}}

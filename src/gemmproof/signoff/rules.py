@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gemmproof.properties.codec import encode
+from gemmproof.properties.codec import decode, encode
 from gemmproof.properties.contract import AXES, WITHOUT, Contract, Sizes
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.provenance import format_count
@@ -86,7 +86,7 @@ def group_by_module(source: Mapping[str, str]) -> dict[str, list[str]]:
 MOST = 4096  # sizes up to here are compared one by one
 FLAGS = ("huge", "deterministic", "batch_invariant", "tensor_cores")
 # older contracts lack these fields
-_ADDED: dict[str, Any] = {**WITHOUT, "fits": []}
+_ADDED: Mapping[str, object] = {**WITHOUT, "fits": []}
 
 
 def compare_contract(old: Judged, new: Judged) -> Iterator[Change]:
@@ -119,7 +119,10 @@ def compare_guarantees(old: Judged, new: Judged) -> Iterator[Change]:
         failed = {p.name for p in old.kernel.report.properties if p.status == "fail"}
         for text in _list_lost({**_ADDED, **before}, {**_ADDED, **now}):
             yield REFUSED, text
-        known, excused = (contract.get("expected") or {} for contract in (before, now))
+        known, excused = (
+            decode(dict[str, str], contract.get("expected") or {}, "contract.expected")
+            for contract in (before, now)
+        )
         for name in excused:
             if name not in known and name not in failed:
                 text = f"{name} is no longer guaranteed, it is expected to fail: {excused[name]}"
