@@ -6,7 +6,6 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping
 from inspect import getdoc, signature
 from pathlib import Path
-from typing import Any
 
 
 def run(about: str, commands: Mapping[str, Callable[..., int]]) -> int:
@@ -15,13 +14,13 @@ def run(about: str, commands: Mapping[str, Callable[..., int]]) -> int:
     A parameter without a default is a positional path. Others are options: False is a switch, None
     an optional path, any other default has the type that is expected. The docstrings are the help.
     """
-    layout: dict[str, Any] = {"formatter_class": RawDescriptionHelpFormatter}
-    parser = ArgumentParser(description=about, **layout)
+    layout = RawDescriptionHelpFormatter
+    parser = ArgumentParser(description=about, formatter_class=layout)
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, function in commands.items():
         text = getdoc(function) or ""
         head = text.partition("\n")[0]
-        command = subparsers.add_parser(name, help=head, description=text, **layout)
+        command = subparsers.add_parser(name, help=head, description=text, formatter_class=layout)
         command.set_defaults(function=function)
         for option in signature(function).parameters.values():
             default = option.default

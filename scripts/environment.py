@@ -27,9 +27,10 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
@@ -180,13 +181,23 @@ def is_complete(folder: Path, stamp: str) -> bool:
 # -- an active environment -------------------------------------------------------------------------
 
 
-def examine(python: str) -> dict[str, Any] | None:
-    """Return the interpreter's version, modules and packages, or None if it does not run."""
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """An interpreter: its version, its packages, and which modules of PROVIDERS it has."""
+
+    executable: str
+    python: list[int]
+    modules: list[str]
+    packages: dict[str, str]
+
+
+def examine(python: str) -> Interpreter | None:
+    """Return the facts of an interpreter, or None if it does not run."""
     done = subprocess.run([python, "-c", EXAMINE], capture_output=True, text=True, cwd="/")
-    return json.loads(done.stdout) if done.returncode == 0 else None
+    return Interpreter(**json.loads(done.stdout)) if done.returncode == 0 else None
 
 
-def find_active() -> dict[str, Any] | None:
+def find_active() -> Interpreter | None:
     """Return the facts of the active environment with torch and Triton, or None.
 
     An environment that the user activated or named ends the run if its torch has no Triton, or if a
@@ -200,7 +211,7 @@ def find_active() -> dict[str, Any] | None:
         if python is None or Path(python).is_relative_to(VENV):
             continue
         facts = examine(python)
-        if facts is None or "torch" not in facts["modules"]:
+        if facts is None or "torch" not in facts.modules:
             continue
         fault = find_fault(facts)
         if fault is None:
@@ -211,27 +222,27 @@ def find_active() -> dict[str, Any] | None:
     return None
 
 
-def find_fault(facts: dict[str, Any]) -> str | None:
+def find_fault(facts: Interpreter) -> str | None:
     """Return the reason why an environment with torch cannot be used and the remedy, or None."""
-    python = ".".join(map(str, facts["python"]))
-    if not (3, 11) <= tuple(facts["python"][:2]) < (3, 14):
+    python = ".".join(map(str, facts.python))
+    if not (3, 11) <= tuple(facts.python[:2]) < (3, 14):
         return f"got Python {python}, expected 3.11 to 3.13: use another"
     bounds = read_requirements()
     for name, providers in PROVIDERS.items():
-        version = next((facts["packages"][p] for p in providers if p in facts["packages"]), None)
-        if name not in facts["modules"]:
+        version = next((facts.packages[p] for p in providers if p in facts.packages), None)
+        if name not in facts.modules:
             return f"got torch without {name}: install {name}{bounds[name]}"
         if version and not is_in_range(version, bounds[name]):
             return f"got {name} {version}, expected {bounds[name]}: install that"
     return None
 
 
-def add_layer(facts: dict[str, Any]) -> tuple[str, list[str]]:
+def add_layer(facts: Interpreter) -> tuple[str, list[str]]:
     """Return the active interpreter and the folder of the tools that it lacks, which may be made.
 
     Nothing is written into the environment itself.
     """
-    python, packages = facts["executable"], facts["packages"]
+    python, packages = facts.executable, facts.packages
     lacking = [
         name
         for name, bounds in read_requirements().items()
@@ -293,7 +304,7 @@ def make_venv() -> str:
     python = str(VENV / "bin" / "python")
     stamp = compute_stamp()
     facts = examine(python) if Path(python).exists() else None
-    usable = facts is not None and (3, 11) <= tuple(facts["python"][:2]) < (3, 14)
+    usable = facts is not None and (3, 11) <= tuple(facts.python[:2]) < (3, 14)
     if usable and is_complete(VENV, stamp):
         say("using .venv")
         return python

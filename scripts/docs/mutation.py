@@ -6,19 +6,28 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from scripts.docs.markdown import fill, make_table, update
+
+from gemmproof.mutate.record import (
+    EQUIVALENT,
+    KILLED,
+    OUTCOMES,
+    SURVIVED,
+    UNJUDGED,
+    UNSEEN,
+    MutationReport,
+    Score,
+)
+from gemmproof.properties.codec import Json, parse
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "mutation.md"
 EVIDENCE = ROOT / "docs" / "evidence" / "mutation.json"
-KILLED, SURVIVED = "killed", "survived"
-OUTCOMES = (KILLED, SURVIVED, "no difference seen", "equivalent", "invalid", "not judged")
 BRIEF = ("key", "file", "line", "operator", "where", "outcome", "by")
 
 
-def shorten(kernel: dict[str, Any]) -> dict[str, Any]:
+def shorten(kernel: Json) -> Json:
     """A kernel's record, without the diff and the text of mutants that were killed."""
     mutants = [
         {name: x for name, x in mutant.items() if mutant["outcome"] != KILLED or name in BRIEF}
@@ -27,7 +36,7 @@ def shorten(kernel: dict[str, Any]) -> dict[str, Any]:
     return {**kernel, "mutants": mutants}
 
 
-def merge(files: Iterable[Path]) -> dict[str, Any]:
+def merge(files: Iterable[Path]) -> Json:
     """Return the evidence with its kernels replaced by those of these records."""
     before = json.loads(EVIDENCE.read_text()) if EVIDENCE.is_file() else {"kernels": []}
     kernels = {kernel["target"]: kernel for kernel in before["kernels"]}
@@ -38,27 +47,27 @@ def merge(files: Iterable[Path]) -> dict[str, Any]:
     return {"schema": 1, "kernels": ordered, "drops": []}
 
 
-def tabulate_kernels(kernels: list[dict[str, Any]]) -> str:
+def tabulate_kernels(kernels: Iterable[Score]) -> str:
     """A row for each kernel."""
     head = ("kernel", "formats", "mutants", "judged", *OUTCOMES, "score", "s")
     rows = []
     for kernel in kernels:
-        score = "" if kernel["score"] is None else f"{kernel['score']:.3f}"
-        counts = (str(kernel["counts"][name] or "-") for name in OUTCOMES)
-        many = (str(kernel["reached"]), str(len(kernel["mutants"])))
-        row = (f"`{kernel['target']}`", " ".join(kernel["formats"]), *many, *counts, score)
-        rows.append((*row, f"{kernel['seconds']:.2f}"))
+        score = "" if kernel.score is None else f"{kernel.score:.3f}"
+        counts = (str(kernel.counts[name] or "-") for name in OUTCOMES)
+        many = (str(kernel.reached), str(len(kernel.mutants)))
+        row = (f"`{kernel.target}`", " ".join(kernel.formats), *many, *counts, score)
+        rows.append((*row, f"{kernel.seconds:.2f}"))
     return make_table(head, rows)
 
 
-def tabulate_operators(kernels: list[dict[str, Any]]) -> str:
+def tabulate_operators(kernels: Iterable[Score]) -> str:
     """A row for each operator, over all kernels, with the properties that killed its mutants."""
     counts: dict[str, Counter[str]] = {}
     killers: dict[str, Counter[str]] = {}
-    for mutant in (mutant for kernel in kernels for mutant in kernel["mutants"]):
-        counts.setdefault(mutant["operator"], Counter())[mutant["outcome"]] += 1
-        if mutant["outcome"] == KILLED:
-            killers.setdefault(mutant["operator"], Counter())[mutant["by"]] += 1
+    for mutant in (mutant for kernel in kernels for mutant in kernel.mutants):
+        counts.setdefault(mutant.operator, Counter())[mutant.outcome] += 1
+        if mutant.outcome == KILLED:
+            killers.setdefault(mutant.operator, Counter())[mutant.by] += 1
     rows = []
     for name in sorted(counts):
         by = killers.get(name, Counter()).most_common()
@@ -67,14 +76,14 @@ def tabulate_operators(kernels: list[dict[str, Any]]) -> str:
     return make_table(("operator", *OUTCOMES, "killed by"), rows)
 
 
-def list_survivors(kernels: list[dict[str, Any]]) -> str:
+def list_survivors(kernels: Iterable[Score]) -> str:
     """Every mutant that was neither killed nor proved to be the same, with its line."""
     lines = [
-        f"- `{kernel['target']}`, {mutant['outcome']}: {mutant['file']}, {mutant['operator']}: "
-        f"`{mutant['diff'].splitlines()[-1][1:].strip()}`"
+        f"- `{kernel.target}`, {mutant.outcome}: {mutant.file}, {mutant.operator}: "
+        f"`{mutant.diff.splitlines()[-1][1:].strip()}`"
         for kernel in kernels
-        for mutant in kernel["mutants"]
-        if mutant["outcome"] in (SURVIVED, "no difference seen", "not judged")
+        for mutant in kernel.mutants
+        if mutant.outcome in (SURVIVED, UNSEEN, UNJUDGED)
     ]
     return "\n".join(lines) or "None."
 
@@ -87,11 +96,11 @@ def make_page(check: bool = False, out: Path | None = None, add: str = "") -> in
     if add:
         merged = merge(map(Path, add.split(",")))
         EVIDENCE.write_text(json.dumps(merged, indent=1) + "\n", encoding="utf-8")
-    kernels = json.loads(EVIDENCE.read_text())["kernels"]
-    known = sum(k["counts"][name] for k in kernels for name in (KILLED, SURVIVED))
-    killed = sum(k["counts"][KILLED] for k in kernels)
-    same = sum(k["counts"]["equivalent"] for k in kernels)
-    unseen = sum(k["counts"]["no difference seen"] for k in kernels)
+    kernels = parse(MutationReport, EVIDENCE.read_text(), str(EVIDENCE)).kernels
+    known = sum(k.counts[name] for k in kernels for name in (KILLED, SURVIVED))
+    killed = sum(k.counts[KILLED] for k in kernels)
+    same = sum(k.counts[EQUIVALENT] for k in kernels)
+    unseen = sum(k.counts[UNSEEN] for k in kernels)
     tables = {
         "score": f"Of {len(kernels)} kernels {killed} of {known} mutants are killed; {same} are"
         f" proved to be equivalent, {unseen} show no difference.",

@@ -17,13 +17,14 @@ import triton
 
 from gemmproof.backends.cuda_device import Gpu
 from gemmproof.fake_device import DeviceRequest
+from gemmproof.properties.codec import Json
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.worker.load_kernel import load_registered
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = str(ROOT / "conftest.py")
-Row = dict[str, Any]
+Row = Json  # the fields that one measurement writes
 
 
 def run_each(

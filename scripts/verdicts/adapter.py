@@ -39,14 +39,14 @@ _NEEDED = (
 )  # fmt: skip
 
 
-def record_subject(subject: Subject, cases: int = CASES) -> dict[str, Any]:
+def record_subject(subject: Subject, cases: int = CASES) -> dict[str, object]:
     """Return the verdict of gemmproof on a subject, as plain data."""
     if isinstance(subject, CommandSubject):
         return _run_command(subject)
     return _check_kernel(subject, cases)
 
 
-def _check_kernel(subject: KernelSubject, cases: int) -> dict[str, Any]:
+def _check_kernel(subject: KernelSubject, cases: int) -> dict[str, object]:
     from gemmproof.engine.kernel_check import check
 
     report = check(
@@ -56,7 +56,7 @@ def _check_kernel(subject: KernelSubject, cases: int) -> dict[str, Any]:
     return describe_report(encode(report))
 
 
-def describe_report(report: Mapping[str, Any]) -> dict[str, Any]:
+def describe_report(report: Mapping[str, Any]) -> dict[str, object]:
     """Return the record of a report, given as the JSON that `check --json` writes."""
     from gemmproof.report.record import EXIT
 
@@ -74,7 +74,9 @@ def describe_report(report: Mapping[str, Any]) -> dict[str, Any]:
     return {name: x for name, x in record.items() if x not in ("", [], {})}
 
 
-def _describe_property(result: Mapping[str, Any], with_cases: bool) -> tuple[str, dict[str, Any]]:
+def _describe_property(
+    result: Mapping[str, Any], with_cases: bool
+) -> tuple[str, dict[str, object]]:
     proof = result["proof"] or {}
     record = {
         "status": result["status"],
@@ -87,7 +89,7 @@ def _describe_property(result: Mapping[str, Any], with_cases: bool) -> tuple[str
     return f"{result['name']}{backend}", {name: x for name, x in record.items() if x != ""}
 
 
-def _describe_finding(finding: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_finding(finding: Mapping[str, Any]) -> dict[str, object]:
     record = {
         "property": finding["property"],
         "fault": finding["fault"],
@@ -101,7 +103,7 @@ def _describe_finding(finding: Mapping[str, Any]) -> dict[str, Any]:
     return {name: x for name, x in record.items() if x is not None}
 
 
-def _describe_limit(limit: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_limit(limit: Mapping[str, Any]) -> dict[str, object]:
     case = None if limit["case"] is None else _describe_case(limit["case"])
     record = {"status": limit["status"], "case": case, "text": _clean(limit["message"])}
     record["proof"] = limit["proof"]
@@ -113,12 +115,12 @@ def _describe_case(case: Mapping[str, Any]) -> str:
 
 
 # -- commands ------------------------------------------------------------------------------------
-def _run_command(subject: CommandSubject) -> dict[str, Any]:
+def _run_command(subject: CommandSubject) -> dict[str, object]:
     argv = [sys.executable, "-P", "-m", "gemmproof", *subject.argv, "--quiet"]
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     env = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(argv, cwd=EXAMPLES, env=env, capture_output=True, text=True, check=False)
-    record: dict[str, Any] = {"exit": done.returncode}
+    record: dict[str, object] = {"exit": done.returncode}
     if subject.output == "json" and done.stdout.startswith(("{", "[")):
         # the text printed along with it repeats the answer
         return {**record, "answer": _describe_document(json.loads(done.stdout))}

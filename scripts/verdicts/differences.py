@@ -41,9 +41,9 @@ def _compare(where: str, old: Any, new: Any) -> Iterator[str]:
     yield f"{where}: got {_show(new)}, expected {_show(old)}"
 
 
-def _label_items(items: list[Any]) -> dict[str, Any]:
+def _label_items(items: list[Any]) -> dict[str, object]:
     """Return the items of a list by their key: findings by fault, others by position."""
-    named: dict[str, Any] = {}
+    named: dict[str, object] = {}
     for i, item in enumerate(items):
         name = str(i)
         if isinstance(item, dict) and "fault" in item:

@@ -10,7 +10,7 @@ from typing import Any
 SCHEMA = 1
 WIDTH = 100  # characters up to which a value is written on one line
 
-Record = dict[str, Any]  # the record of each subject, by its key
+Record = dict[str, object]  # what is recorded of each subject, by its key
 
 
 class Unreadable(ValueError):
@@ -20,7 +20,7 @@ class Unreadable(ValueError):
 def write(folder: Path, record: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Write a record, a file for each group; files of groups that are gone are deleted."""
     folder.mkdir(parents=True, exist_ok=True)
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[str, Record] = {}
     for key, value in record.items():
         group, _, name = key.partition("/")
         groups.setdefault(group, {})[name] = value
@@ -33,10 +33,10 @@ def write(folder: Path, record: Mapping[str, Any], settings: Mapping[str, Any]) 
         (folder / f"{group}.json").write_text(text, encoding="utf-8")
 
 
-def read(folder: Path) -> tuple[Record, dict[str, Any]]:
+def read(folder: Path) -> tuple[Record, Record]:
     """Return a record and its settings. Raises Unreadable."""
     record: Record = {}
-    settings: dict[str, Any] | None = None
+    settings: Record | None = None
     for path in sorted(folder.glob("*.json")):
         document = _read_document(path)
         if settings not in (None, document["settings"]):
@@ -50,7 +50,7 @@ def read(folder: Path) -> tuple[Record, dict[str, Any]]:
     return record, settings
 
 
-def _read_document(path: Path) -> dict[str, Any]:
+def _read_document(path: Path) -> dict[str, Record]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:

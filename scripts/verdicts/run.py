@@ -44,10 +44,10 @@ class _Child:
 
 def record_all(
     subjects: Sequence[Subject],
-    make: Callable[[Subject], dict[str, Any]],
+    make: Callable[[Subject], dict[str, object]],
     processes: int,
     report: Callable[[str, float], None] = lambda key, seconds: None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the record of each subject, by key, in the order of the subjects.
 
     `report` is called for each finished subject, with the CPU seconds that it took.
@@ -57,7 +57,7 @@ def record_all(
 
 
 def _iter_records(
-    subjects: Sequence[Subject], make: Callable[[Subject], dict[str, Any]], processes: int,
+    subjects: Sequence[Subject], make: Callable[[Subject], dict[str, object]], processes: int,
     report: Callable[[str, float], None],
 ) -> Iterator[tuple[str, Any]]:  # fmt: skip
     waiting, running = list(reversed(subjects)), dict[int, _Child]()
@@ -80,7 +80,7 @@ def _iter_records(
             os.waitpid(child.pid, 0)
 
 
-def _start(subject: Subject, make: Callable[[Subject], dict[str, Any]]) -> _Child:
+def _start(subject: Subject, make: Callable[[Subject], dict[str, object]]) -> _Child:
     read, write = os.pipe()
     sys.stdout.flush()
     pid = os.fork()

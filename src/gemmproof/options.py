@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar
 
 Record = TypeVar("Record")
@@ -133,30 +134,30 @@ def iter_options(record: Any, title: str = "") -> Iterator[Option]:
 
 def add_options(parser: argparse.ArgumentParser, record: type) -> None:
     """Add the options of a record, each group under its title."""
-    groups: dict[str, Any] = {"": parser}
+    groups: dict[str, argparse._ActionsContainer] = {"": parser}
     for declared in iter_options(record):
         if declared.title not in groups:
             groups[declared.title] = parser.add_argument_group(declared.title)
         _add(groups[declared.title], declared)
 
 
-def _add(parser: argparse.ArgumentParser, declared: Option) -> None:
-    more: dict[str, Any] = {"default": argparse.SUPPRESS, "help": declared.filled_help}
+def _add(parser: argparse._ActionsContainer, declared: Option) -> None:
+    add = partial(parser.add_argument, default=argparse.SUPPRESS, help=declared.filled_help)
     if declared.metavar:
-        more |= {"metavar": declared.metavar, "type": declared.read}
+        add = partial(add, metavar=declared.metavar, type=declared.read)
     if declared.positional:
         is_required = declared.default is MISSING
         nargs = "+" if declared.repeated else None if is_required else "?"
-        parser.add_argument(declared.field, nargs=nargs, **more)
+        add(declared.field, nargs=nargs)
         return
     if isinstance(declared.metavar, tuple):
-        more["nargs"] = len(declared.metavar)
+        add = partial(add, nargs=len(declared.metavar))
     elif declared.repeated:
-        more["action"] = "extend" if declared.separator else "append"
+        add = partial(add, action="extend" if declared.separator else "append")
     elif not declared.metavar:
-        more["action"] = "store_true"
+        add = partial(add, action="store_true")
     short = [declared.short] if declared.short else []
-    parser.add_argument(*short, declared.label, dest=declared.field, **more)
+    add(*short, declared.label, dest=declared.field)
     if declared.negated:
         parser.add_argument(
             f"--no-{declared.name}",
@@ -172,7 +173,7 @@ def make_record(defaults: Any, values: Mapping[str, Any]) -> Any:
 
     `defaults` is the class of the record, or an instance, whose values are the defaults.
     """
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     for item in fields(defaults):
         if "group" in item.metadata:
             is_class = isinstance(defaults, type)

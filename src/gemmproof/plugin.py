@@ -7,14 +7,14 @@ import contextlib
 import reprlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
 
 from gemmproof.bench.fixture import gemm_benchmark  # noqa: F401 - a fixture of the plugin
 from gemmproof.plugin_options import PluginOptions, add_options, read_options
 from gemmproof.plugin_reports import Reports, Subject, choose_judge
-from gemmproof.properties.codec import decode, encode
+from gemmproof.properties.codec import Plain, decode, encode
 from gemmproof.report.github import is_wanted
 
 if TYPE_CHECKING:
@@ -48,7 +48,16 @@ class Annotations:
             terminalreporter.write_line(line)
 
 
-def _describe_failure(item: pytest.Item, report: Report) -> dict[str, Any]:
+class FailedItem(TypedDict):
+    """An item's findings as plain data, which cross to the process that reports them."""
+
+    item: str
+    findings: list[Plain]
+    commands: list[str]
+    note: str
+
+
+def _describe_failure(item: pytest.Item, report: Report) -> FailedItem:
     """Return the item's findings as plain data, or why there are none."""
     from gemmproof.suite import list_findings
 
@@ -56,10 +65,10 @@ def _describe_failure(item: pytest.Item, report: Report) -> dict[str, Any]:
     findings = list_findings(funcargs["gemm_item"], report)
     commands = [funcargs["gemm_reproduce"](finding.case) for finding in findings]
     dicts = [encode(finding) for finding in findings]
-    return {"item": item.nodeid, "found": dicts, "commands": commands, "note": report.note}
+    return {"item": item.nodeid, "findings": dicts, "commands": commands, "note": report.note or ""}
 
 
-def _annotate(items: list[dict[str, Any]]) -> list[str]:
+def _annotate(items: list[FailedItem]) -> list[str]:
     from gemmproof.engine.assemble import make_unjudged
     from gemmproof.properties.finding import Finding
     from gemmproof.report.github import list_annotations
@@ -67,7 +76,7 @@ def _annotate(items: list[dict[str, Any]]) -> list[str]:
 
     reports, commands, notes = [], {}, set[str]()
     for failure in items:
-        findings = decode(tuple[Finding, ...], failure["found"], "findings")
+        findings = decode(tuple[Finding, ...], failure["findings"], "findings")
         if not findings and failure["note"] in notes:
             continue  # one line for all items of a kernel that was not judged
         notes |= set() if findings else {failure["note"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ PYTEST_FILES = {
 }
 
 
-def find_settings(folder: Path) -> tuple[str, dict[str, Any]]:
+def find_settings(folder: Path) -> tuple[str, dict[str, object]]:
     """Return the nearest pyproject.toml with such a table, from a folder upwards, and the table.
 
     ("", {}) if there is none. Raises ValueError, in one line, for a file that cannot be read.
@@ -48,7 +48,7 @@ def find_settings(folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 def list_words(
-    settings: dict[str, Any],
+    settings: Mapping[str, object],
     known: Collection[str],
     available: Collection[str],
     typed: Sequence[str],
@@ -84,13 +84,13 @@ def find_pythonpath(folder: Path) -> list[str]:
         for name, sections in PYTEST_FILES.items():
             for section in sections:
                 if (table := _read_section(above / name, section)) is not None:
-                    value = table.get("pythonpath", [])
+                    value: Any = table.get("pythonpath", [])
                     paths = shlex.split(value) if isinstance(value, str) else value
                     return [str(above / word) for word in paths if isinstance(word, str)]
     return []
 
 
-def _read_section(path: Path, section: str) -> dict[str, Any] | None:
+def _read_section(path: Path, section: str) -> Mapping[str, object] | None:
     """Return a table of a TOML file, or a section of another one, or None if it is missing."""
     if not path.is_file():
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,9 +37,9 @@ def multiprocessors(count: int | None) -> Iterator[list[int]]:
         known["multi_processor_count"] = count
         return Facts("torch.cuda.get_device_properties()", **known)
 
-    def triton_properties(original: Any, device: int = 0) -> dict[str, Any]:
+    def triton_properties(original: Any, device: int = 0) -> dict[str, object]:
         asked.append(1)
-        known: dict[str, Any] = original(device)
+        known: dict[str, object] = original(device)
         if count is None:
             return known
         name = "driver.active.utils.get_device_properties()"
@@ -72,7 +72,7 @@ def choose(index: int, choices: Sequence[Choice] = ()) -> Iterator[list[Choice]]
     """
     chosen: list[Choice] = []
 
-    def pick(original: Any, tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
+    def pick(original: Any, tuner: Any, kwargs: Mapping[str, object]) -> list[Any]:
         pruned = list(original(tuner, kwargs))
         if not pruned:
             return pruned

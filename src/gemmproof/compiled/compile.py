@@ -57,7 +57,7 @@ class CapturedLaunch:
     source: Any
     target: Any
     options: Any
-    tuned: Mapping[str, Any] = field(default_factory=dict)
+    tuned: Mapping[str, object] = field(default_factory=dict)
     configurations: int = 1
     index: int = 0
     where: Where = NOWHERE
@@ -69,13 +69,13 @@ class CapturedLaunch:
         return str(self.source.fn.__name__)
 
     @property
-    def constants(self) -> dict[str, Any]:
+    def constants(self) -> dict[str, object]:
         """The constants, by the kernel's names for them."""
         names = self.source.fn.arg_names
         return {names[path[0]]: x for path, x in self.source.constants.items() if len(path) == 1}
 
     @property
-    def configuration(self) -> dict[str, Any]:
+    def configuration(self) -> dict[str, bool | int | float | str]:
         """The tuned constants, or without a tuner those that are numbers or strings."""
         if self.tuned:
             kept = {name: x for name, x in self.tuned.items() if name in self.constants}
@@ -130,7 +130,7 @@ def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaun
     first of them.
     """
     launches: list[CapturedLaunch] = []
-    tuned: dict[str, Any] = {"config": {}, "of": 1, "index": 0}
+    tuned: tuple[Mapping[str, object], int, int] = ({}, 1, 0)  # configuration, count, index
 
     def record(
         original: Any, kernel: Any, key: Any, signature: Any, device: Any, constexprs: Any,
@@ -138,23 +138,23 @@ def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaun
     ) -> Any:  # fmt: skip
         source = kernel.ASTSource(kernel, signature, constexprs, attrs)
         target = kernel.device_caches[device][2]
-        chosen = (tuned["config"], tuned["of"], tuned["index"])
-        launch = CapturedLaunch(gpu, source, target, options, *chosen, calling_line())
+        launch = CapturedLaunch(gpu, source, target, options, *tuned, calling_line())
         launches.append(launch)
         stand_in = _Launched(source, target, options, SimpleNamespace(text=""))  # type: ignore[arg-type]
         stand_in.launch = launch
         return stand_in
 
     def tune(launch: TunedLaunch) -> Any:
+        nonlocal tuned
         configs = launch.prune()
         result = None
-        before = dict(tuned)
+        before = tuned
         try:
             for index, config in enumerate(configs if every else configs[:1]):
-                tuned.update({"config": config.all_kwargs(), "of": len(configs), "index": index})
+                tuned = (config.all_kwargs(), len(configs), index)
                 result = launch.run(config)
         finally:
-            tuned.update(before)
+            tuned = before
         return result
 
     with fake_gpu(gpu), intercept(compile=record, tune=tune, device=f"captured {gpu}"):

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gemmproof.compiled.record import (
     FMA,
@@ -34,7 +33,7 @@ LOADS = ("load", "async copy", "tma load", "lds load")
 _REFUSES = re.compile(r"^(?:Triton refuses to compile|compiling) dot_kernel(?: for \w+)?: ")
 
 
-def document(name: str, lowerings: list[LoweredLaunch], failures: list[str]) -> dict[str, Any]:
+def document(name: str, lowerings: list[LoweredLaunch], failures: list[str]) -> dict[str, object]:
     """Return the document that `--json` writes."""
     launches = encode(lowerings)
     return {"schema": SCHEMA, "name": name, "launches": launches, "failures": failures}
@@ -470,7 +469,7 @@ class SweptVariant:
         """Format the change with its reason."""
         return f"{self.variant.change}{_format_reason(self.variant)}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain data for JSON."""
         others = {"launch": encode(self.launch), "same_binary": self.same_binary}
         return {**encode(self.variant), **encode(self.difference), **others}
@@ -513,7 +512,7 @@ def collect_sweep(targets: Sequence[WorkerResults]) -> list[SweptLaunch]:
 
 def sweep_document(
     name: str, targets: Sequence[WorkerResults], failures: list[str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the document that `--json` writes for a sweep."""
     sweep = encode(collect_sweep(targets))
     notes = {target.gpu: _read_plan(target).notes for target in targets}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal, NotRequired, TypedDict
 from urllib.parse import quote
 
 from gemmproof import __version__
@@ -21,7 +21,7 @@ def write_codequality(path: Path, located: Sequence[PlacedFinding]) -> None:
     write_json(path, make_issues(located))
 
 
-def make_issues(located: Sequence[PlacedFinding]) -> list[dict[str, Any]]:
+def make_issues(located: Sequence[PlacedFinding]) -> list[dict[str, object]]:
     """Return the issues as plain data: a root cause is critical, its consequences are major."""
     return [
         {
@@ -41,6 +41,14 @@ SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 FINGERPRINT = "gemmproof/v1"  # a new number if fingerprints are computed differently
 
 
+class Notification(TypedDict):
+    """A notification of SARIF: an event of the run, without a line."""
+
+    level: Literal["note", "warning", "error"]
+    message: dict[str, str]
+    associatedRule: NotRequired[dict[str, str]]
+
+
 def write_sarif(
     path: Path,
     reports: Sequence[Report],
@@ -53,7 +61,7 @@ def write_sarif(
 
 def make_document(
     reports: Sequence[Report], located: Sequence[PlacedFinding], lost: Sequence[Regression] = ()
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the document as plain data; findings without a line become notifications."""
     claims = {result.name: result.claim for report in reports for result in report.properties}
     claims |= {item.finding.property: "" for item in located if item.finding.property not in claims}
@@ -83,7 +91,7 @@ def make_document(
     return {"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]}
 
 
-def _make_rule(name: str, claim: str) -> dict[str, Any]:
+def _make_rule(name: str, claim: str) -> dict[str, object]:
     text = claim or name
     steps = "A result names the smallest case that shows it, and the command that replays it."
     return {
@@ -97,7 +105,7 @@ def _make_rule(name: str, claim: str) -> dict[str, Any]:
     }
 
 
-def _make_result(item: PlacedFinding, names: Sequence[str]) -> dict[str, Any]:
+def _make_result(item: PlacedFinding, names: Sequence[str]) -> dict[str, object]:
     # quoted by its bytes: a file may have a name that is no text
     uri = quote(os.fsencode(item.path or ""))
     return {
@@ -118,7 +126,7 @@ def _make_result(item: PlacedFinding, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _notify_unplaced(located: Sequence[PlacedFinding]) -> list[dict[str, Any]]:
+def _notify_unplaced(located: Sequence[PlacedFinding]) -> list[Notification]:
     """Return notifications of findings without a line: SARIF readers refuse results without one."""
     return [
         {
@@ -131,7 +139,7 @@ def _notify_unplaced(located: Sequence[PlacedFinding]) -> list[dict[str, Any]]:
     ]
 
 
-def _notify_lost(lost: Sequence[Regression]) -> list[dict[str, Any]]:
+def _notify_lost(lost: Sequence[Regression]) -> list[Notification]:
     """Return notifications of regressions against a baseline, which have no line."""
     return [
         {
@@ -142,7 +150,7 @@ def _notify_lost(lost: Sequence[Regression]) -> list[dict[str, Any]]:
     ]
 
 
-def _notify_expected(reports: Sequence[Report]) -> list[dict[str, Any]]:
+def _notify_expected(reports: Sequence[Report]) -> list[Notification]:
     """Return notifications of expected failures: a result would be an alert, suppressed or not."""
     return [
         {
@@ -157,7 +165,7 @@ def _notify_expected(reports: Sequence[Report]) -> list[dict[str, Any]]:
     ]
 
 
-def _notify_unjudged(reports: Sequence[Report]) -> list[dict[str, Any]]:
+def _notify_unjudged(reports: Sequence[Report]) -> list[Notification]:
     return [
         {
             "level": "error" if report.verdict == "error" else "warning",

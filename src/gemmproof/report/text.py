@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
-from typing import Any
+from typing import Literal
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import COMPILER
@@ -273,7 +273,7 @@ def format_table(
     from rich.console import Console
     from rich.table import Column, Table
 
-    sides: dict[str, Any] = {"l": "left", "r": "right"}
+    sides: dict[str, Literal["left", "right"]] = {"l": "left", "r": "right"}
     names = zip_longest(head, justify, fillvalue="")
     columns = [Column(name, justify=sides[side], no_wrap=True) for name, side in names]
     columns[-1].no_wrap = False
