@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from gemmproof.commands import groups
 from gemmproof.commands.output import answer, answer_death, refuse, undrawable, unwritable
@@ -19,6 +19,9 @@ from gemmproof.spelling import one_of, suggest
 from gemmproof.target import Calling, TargetError, parse
 from gemmproof.terminal import progress
 from gemmproof.worker.supervisor import watch
+
+if TYPE_CHECKING:
+    from gemmproof.properties.address_map.picture import Picture
 
 EXPLAIN = "gemmproof.explain.task:explain_addresses"
 
@@ -100,7 +103,7 @@ def run(options: ExplainOptions) -> int:
     def draw_svg(path: Path) -> None:
         from gemmproof.explain.plot import draw
 
-        draw(result.picture or {}, path)
+        draw(cast("Picture", result.picture), path)
 
     written["svg"] = draw_svg
     return answer(options, EXIT["pass"], lines(explanation, options.line), written)

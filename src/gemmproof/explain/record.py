@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from gemmproof.properties.address_map import AddressMap
 from gemmproof.target import KernelRef
@@ -25,7 +25,7 @@ class ExplainRequest:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An address map, and the panels of its picture as plain data."""
+    """An address map, and its Picture if one was requested."""
 
     addresses: AddressMap
-    picture: dict[str, Any] | None = None
+    picture: Mapping[str, object] | None = None
