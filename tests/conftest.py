@@ -1,11 +1,14 @@
 """Settings of this repository's own tests."""
 
 import os
+import shlex
+from pathlib import Path
 
 import pytest
 from _pytest.terminal import TerminalReporter
 from hypothesis import HealthCheck, settings
 from tests.engine_at_hand import share_engine
+from tests.support.texts import FILE, accept, compare, replace_places
 from tests.support.triton_versions import holds
 
 from gemmproof.settings import find_settings
@@ -32,6 +35,8 @@ DESELECTED = pytest.StashKey[int]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the tests of both lanes")
+    about = f"write what tests got into {FILE} of their room"
+    parser.addoption("--accept-texts", action="store_true", help=about)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,6 +93,27 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if count and reporter is not None and not hasattr(config, "workerinput"):
         tests = "1 test was" if count == 1 else f"{count} tests were"
         reporter.write_line(f"{tests} deselected: ./run test --full runs all")
+
+
+@pytest.fixture
+def texts(request, tmp_path):
+    """Compare a text that users see with the entry of that name in texts.toml of the test's room.
+
+    The temporary folder is `<folder>` there, measured seconds are `<seconds>`, and what a test
+    gives by name is `<name>`.
+    """
+    tests = Path(__file__).parent
+    path = tests.joinpath(*request.path.relative_to(tests).parts[:-1][:1], FILE)
+    command = f"./run test -n 0 --full {shlex.quote(request.node.nodeid)} --accept-texts"
+
+    def check(name: str, actual: str, **places: str) -> None:
+        __tracebackhide__ = True
+        text = replace_places(actual, {"folder": str(tmp_path), **places})
+        if request.config.option.accept_texts:
+            accept(path, name, text)
+        compare(path, name, text, command)
+
+    return check
 
 
 @pytest.fixture(autouse=True)
