@@ -106,7 +106,7 @@ def texts(request, tmp_path):
     path = tests.joinpath(*request.path.relative_to(tests).parts[:-1][:1], FILE)
     command = f"./run test -n 0 --full {shlex.quote(request.node.nodeid)} --accept-texts"
 
-    def check(name: str, actual: str, **places: str) -> None:
+    def check(name: str, actual: str, /, **places: str) -> None:
         __tracebackhide__ = True
         text = replace_places(actual, {"folder": str(tmp_path), **places})
         if request.config.option.accept_texts:
