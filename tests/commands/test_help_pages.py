@@ -60,19 +60,12 @@ def words_of(path: Path) -> set[str]:
     return {w for w in values if isinstance(w, str) and re.fullmatch("[a-z]+(_[a-z]+)*", w)}
 
 
-def test_every_property_has_a_page_with_each_section():
+def test_every_property_has_a_page_with_each_section(texts):
     assert set(PAGES) == {*BY_NAME, NAME}
-    assert BY_NAME["no_races"].claim.startswith("no program reads or overwrites what another")
+    texts("the claim of a page", BY_NAME["no_races"].claim)
     for page in PAGES.values():
         titles = ["An example" if is_example(title) else title for title in page.sections]
-        assert titles == [
-            "How it is judged",
-            "What a finding looks like",
-            CAUSES,
-            "An example",
-            "What changes it",
-            "More",
-        ]
+        texts("the sections of a page", "\n".join(titles))
         assert all([page.claim, *page.sections.values()]), page.name
 
 
