@@ -182,13 +182,13 @@ def test_a_function_that_was_made_at_run_time_is_known_by_its_code():
     assert len(first) == 1
 
 
-def test_a_file_that_was_written_after_its_import_is_not_what_runs(project):
+def test_a_file_that_was_written_after_its_import_is_not_what_runs(project, texts):
     project()
     kernel = KernelUnderTest("k", sys.modules["kernels"].wrapper)
     assert describe(kernel, time.time() + 60).source
     identity = describe(kernel, time.time() - 60)
     assert (identity.source, identity.digest) == ({}, "")
-    assert identity.lack.endswith(" was written after it was imported")
+    texts("a file that was written after its import", identity.lack)
 
 
 class Odd:
@@ -201,9 +201,7 @@ class Odd:
         raise RuntimeError(name)
 
 
-def test_an_object_that_cannot_be_looked_at_says_so():
+def test_an_object_that_cannot_be_looked_at_says_so(texts):
     identity = describe(KernelUnderTest("k", Odd()))
-    assert (identity.source, identity.lack) == (
-        {},
-        "its source was not read: RuntimeError: __wrapped__",
-    )
+    assert identity.source == {}
+    texts("an object that cannot be looked at", identity.lack)

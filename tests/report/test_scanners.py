@@ -35,7 +35,7 @@ def write_sarif(*reports):
     return document["runs"][0]
 
 
-def test_a_finding_is_a_result_of_its_rule(repository):
+def test_a_finding_is_a_result_of_its_rule(repository, texts):
     judged = report(finding(3), finding(4, property="within_bound", cause="stays_in_bounds"))
     document = make_document([judged], locate_findings(judged))
     assert (document["version"], len(document["runs"])) == ("2.1.0", 1)
@@ -56,8 +56,7 @@ def test_a_finding_is_a_result_of_its_rule(repository):
     location = first["locations"][0]["physicalLocation"]
     assert location["artifactLocation"] == {"uri": "deep/my_kernels.py", "uriBaseId": "%SRCROOT%"}
     assert location["region"] == {"startLine": 3}
-    assert first["message"]["text"].startswith("matmul: load of a at my_kernels.py:3: rows 33..63")
-    assert "reproduce: gemmproof check" in first["message"]["text"]
+    texts("the message of a result for scanners", first["message"]["text"])
     assert run["invocations"] == [{"executionSuccessful": True, "toolExecutionNotifications": []}]
 
 
@@ -135,7 +134,7 @@ WRONG = Path(__file__).parents[2] / "docs" / "examples" / "no_k_mask.py"
 
 
 @pytest.mark.lane("full")
-def test_check_writes_them_and_counts_the_rest(capsys):
+def test_check_writes_them_and_counts_the_rest(capsys, texts):
     Path("no_k_mask.py").write_bytes(WRONG.read_bytes())
     command = ["check", "no_k_mask.py:matmul", "--max-examples", "3"]
     reports = ["--sarif", "found.sarif", "--codequality", "found.json", "--json", "all.json"]
@@ -144,8 +143,8 @@ def test_check_writes_them_and_counts_the_rest(capsys):
     findings = json.loads(Path("all.json").read_text())["findings"]
     unlocated = sum(item["file"] is None for item in findings)
     assert 0 < unlocated < len(findings)
-    excluded = f"{unlocated} of {len(findings)} findings, for want of a line in the repository"
-    assert lines[-1] == f"--sarif and --codequality: without {excluded}"
+    excluded = f"{unlocated} of {len(findings)}"
+    texts("findings without a line for scanners", lines[-1], excluded=excluded)
     run = json.loads(Path("found.sarif").read_text())["runs"][0]
     issues = json.loads(Path("found.json").read_text())
     assert len(run["results"]) == len(issues) == len(findings) - unlocated
@@ -155,9 +154,9 @@ def test_check_writes_them_and_counts_the_rest(capsys):
 
 
 @pytest.mark.parametrize("option", ["--sarif", "--codequality"])
-def test_a_report_that_cannot_be_written_is_one_line(capsys, option):
+def test_a_report_that_cannot_be_written_is_one_line(capsys, option, texts):
     command = ["check", "my_kernels.py:matmul", option]
     assert main([*command, "no/folder"]) == EXIT["error"]
     assert capsys.readouterr().err.count("\n") == 1
     assert main([*command, "same", "--junit", "same"]) == EXIT["error"]
-    assert f"{option}: got 'same' as for --junit" in capsys.readouterr().err
+    texts("two reports with one file", capsys.readouterr().err, option=option)

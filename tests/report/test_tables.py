@@ -3,13 +3,9 @@
 from gemmproof.report.text import format_table
 
 
-def test_columns_are_aligned_and_lines_end_without_spaces():
+def test_columns_are_aligned_and_lines_end_without_spaces(texts):
     rows = [["kernel", "cases", ""], ["matmul", "7", "held"], ["a longer name", "1024", ""]]
-    assert format_table(rows, "lrl") == [
-        "kernel         cases",
-        "matmul             7  held",
-        "a longer name   1024",
-    ]
+    texts("a table of aligned columns", "\n".join(format_table(rows, "lrl")))
 
 
 def test_cells_are_no_markup_and_are_shown_whole_on_a_terminal_that_is_narrow(monkeypatch):
