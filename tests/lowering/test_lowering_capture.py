@@ -1,5 +1,6 @@
 """Launches captured, compiled and reported as in a worker, but in this process."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from tests.kernels.replaced_ptxas import hide_tools, replace_ptxas
 from tests.lowering import lowered_kernels
 from tests.lowering.lower import capture, label, run_task
+from tests.support.texts import line_with
 
 from gemmproof.compiled import compile as compiling
 from gemmproof.compiled.compile import join_launches
@@ -72,27 +74,23 @@ def test_all_of_it_survives_json_and_is_the_same_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.lane("full")
-def test_the_screen_says_what_an_engineer_asks(tmp_path):
+def test_the_screen_says_what_an_engineer_asks(tmp_path, texts):
     (launch,), _ = ask(lowered_kernels.promoted, tmp_path, contract=Contract(formats=("fp8e4m3",)))
-    assert show(launch).splitlines()[:3] == [
-        "tile_kernel fp8e4m3 for sm_90: BM=64 BN=64 BK=64 PRECISION=ieee EVERY=64 WHOLE=False",
-        "  lowered_kernels.py:12  dot 64x64x64 of f8E4M3FN x f8E4M3FN: 2 wgmma m64n64k32,"
-        " e4m3 x e4m3 + f32, from shared memory",
-        "                         sums of 64 of k are added in fp32: 32 additions a thread",
-    ]
+    texts("a launch whose sums are added in fp32", "\n".join(show(launch).splitlines()[:3]))
     (launch,), _ = ask(lowered_kernels.cut, tmp_path, "sm_80", Contract(formats=("fp32",)))
-    assert "fp32 operands are cut to tf32 (input_precision=tf32)" in show(launch)
+    texts("operands that are cut as asked", line_with(show(launch), "cut to tf32"))
     quiet = replace(launch, dots=(replace(launch.dots[0], precision="ieee"),))
-    assert "which the source does not ask for" in show(quiet)
+    texts("operands that are cut unasked", line_with(show(quiet), "does not ask"))
     assert "does not fit" not in show(launch)
     full = replace(launch, resources=replace(launch.resources, shared=10**6))
-    assert "1000000 of 166912 bytes of shared memory: does not fit" in show(full)
-    wide = replace(launch, resources=replace(launch.resources, threads=2048))
-    assert "bytes of shared memory: does not fit: 2048 of 1024 threads" in show(wide)
+    texts("a block of too much shared memory", line_with(show(full), "does not fit"))
+    needs = replace(launch.resources, threads=2048, registers=64, shared=4096)
+    wide = replace(launch, resources=needs)
+    texts("a block of too many threads", line_with(show(wide), "does not fit"))
 
 
 @pytest.mark.lane("full")
-def test_many_launches_are_rows_of_a_table(tmp_path):
+def test_many_launches_are_rows_of_a_table(tmp_path, texts):
     tuned, _ = ask(lowered_kernels.tuned, tmp_path, every=True)
     fp8 = Contract(formats=("fp8e4m3",))
     (promoted,), _ = ask(lowered_kernels.promoted, tmp_path, "sm_89", fp8)
@@ -101,33 +99,33 @@ def test_many_launches_are_rows_of_a_table(tmp_path):
     wide = replace(promoted, resources=replace(promoted.resources, threads=2048))
     odd = replace(promoted, unrecognised=("b.py:4: mma.new",))
     lines = [text for text, _ in tabulate([*tuned, refused, full, wide, odd])]
-    assert [lines[0], lines[4]] == ["tuned_kernel fp16", ""]
-    assert lines[2].startswith("sm_90   BM=32 BN=64 BK=32 warps=4 stages=3  8 mma m16n8k16 f16")
-    assert lines[3].startswith("sm_90   BM=64 BN=64 BK=32 warps=4 stages=3  2 wgmma m64n64k16 f16")
-    assert "mma m16n8k32 e4m3, added every 64 of k" in lines[7]
+    # what follows, registers for instance, differs by version of the compiler
+    cells = [" | ".join(re.split(" {2,}", line)[:3]) for line in lines]
+    texts("a table of launches, without their resources", "\n".join(cells))
     assert "8 B      1000000  no " in lines[7]
     assert [" no " in line for line in lines[7:10]] == [True, True, False]
-    assert lines[10].endswith("warps=4 stages=3: not compiled: b.py:3: no such type")
-    assert lines[11].endswith("warps=4 stages=3: not recognised: b.py:4: mma.new")
 
 
-def test_fp32_in_full_is_told_as_fused_multiply_adds(tmp_path):
+def test_fp32_in_full_is_told_as_fused_multiply_adds(tmp_path, texts):
     (launch,), _ = ask(lowered_kernels.flat, tmp_path, "sm_75", Contract(formats=("fp32",)))
-    assert "256 fma.rn.f32: fused multiply-adds, no tensor core" in show(launch)
+    texts("a dot of fused multiply-adds", line_with(show(launch), "fma.rn.f32"))
 
 
 def test_what_triton_refuses_has_its_message_and_line(tmp_path):
     (launch,), _ = ask(lowered_kernels.shallow, tmp_path)
     assert launch.where.endswith("lowered_kernels.py:13")
     assert "K >= 16" in launch.error
-    assert "not compiled: lowered_kernels.py:13: Triton refuses" in show(launch)
+    assert launch.error.startswith("Triton refuses")
+    assert f"not compiled: {Path(launch.where).name}: {launch.error}" in show(launch)
 
 
-def test_what_a_target_lacks_is_told_by_its_own_verifier(tmp_path):
+def test_what_a_target_lacks_is_told_by_its_own_verifier(tmp_path, texts):
     """Triton has no integer dot before Ampere, and reports it only after its optimisation."""
     (launch,), _ = ask(lowered_kernels.right, tmp_path, "sm_75", Contract(formats=("int8",)))
     assert launch.where.endswith("lowered_kernels.py:13")
-    assert "compiling tile_kernel for sm_75: 'arith.extf' op operand #0 must be" in launch.error
+    compiling_it, _, why = launch.error.partition(": ")
+    texts("what a launch was compiled for", compiling_it)
+    assert why.split()[:4] == ["'arith.extf'", "op", "operand", "#0"]
 
 
 def test_what_ptxas_refuses_has_the_line_of_the_source(tmp_path):
@@ -147,12 +145,10 @@ def test_without_ptxas_it_is_one_line(tmp_path, monkeypatch):
         compiling.compile_launch(launch, tmp_path)
 
 
-def test_a_ptxas_that_dies_is_one_line(tmp_path, monkeypatch):
+def test_a_ptxas_that_dies_is_one_line(tmp_path, monkeypatch, texts):
     replace_ptxas(monkeypatch, tmp_path, "kill -SEGV $$")
     (launch,), _ = ask(lowered_kernels.right, tmp_path, "sm_80")
-    assert launch.error == (
-        "compiling tile_kernel for sm_80: PTXAS error: `ptxas` failed with error code -11"
-    )
+    texts("a ptxas that dies", launch.error)
 
 
 @pytest.mark.lane("full")

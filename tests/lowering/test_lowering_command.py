@@ -1,11 +1,13 @@
 """`gemmproof lowering`: its answer and its JSON, bad usage, compilers that hang or fill memory."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
 import pytest
 from tests.kernels.replaced_ptxas import replace_ptxas
+from tests.support.texts import line_with
 
 from gemmproof.cli import main
 
@@ -62,7 +64,7 @@ def test_what_an_option_does_not_take_is_told_by_its_name(args, capsys):
     assert f"argument {args.split()[1]}: got" in capsys.readouterr().err
 
 
-def test_targets_are_told_in_their_order_and_written(capsys, tmp_path):
+def test_targets_are_told_in_their_order_and_written(capsys, tmp_path, texts):
     """A target that refuses the kernel does not prevent the others from compiling it."""
     path = tmp_path / "told.json"
     options = f"--dtype int8 --sizes M=64,N=64,K=64 --json {path} --quiet"
@@ -70,13 +72,18 @@ def test_targets_are_told_in_their_order_and_written(capsys, tmp_path):
     assert (code, err) == (3, "")
     heads = [line for line in out.splitlines() if line.startswith("tile_kernel")]
     assert [line.partition(" for ")[2].partition(":")[0] for line in heads] == ["sm_75", "gfx942"]
-    assert "not compiled: lowered_kernels.py:13: compiling tile_kernel for sm_75" in out
-    assert "v_mfma_i32_32x32x16_i8, i8 x i8 + i32, from registers" in out
-    assert "right: 1 launch compiled for sm_75 gfx942, 1 not (" in out.splitlines()[-1]
-    document = json.loads(path.read_text())
-    assert [x["target"] for x in document["launches"]] == ["sm_75", "gfx942"]
-    assert document["launches"][0]["where"] == "lowered_kernels.py:13"
-    assert document["launches"][1]["grid"] == [1, 1, 1]
+    texts("one of two launches is not compiled", out.splitlines()[-1])
+    refused, compiled = json.loads(path.read_text())["launches"]
+    assert [x["target"] for x in (refused, compiled)] == ["sm_75", "gfx942"]
+    assert refused["where"] == "lowered_kernels.py:13"
+    assert f"not compiled: {refused['where']}: {refused['error']}" in out
+    texts("what a launch was compiled for", refused["error"].partition(": ")[0])
+    assert compiled["grid"] == [1, 1, 1]
+    (unit,) = compiled["dots"][0]["instructions"]
+    assert (unit["name"], unit["operands"]) == ("v_mfma_i32_32x32x16_i8", ["registers"] * 2)
+    assert (unit["a"], unit["b"], unit["accumulator"]) == ("i8", "i8", "i32")
+    shown = line_with(out, unit["name"]).partition(unit["name"])[2]
+    texts("formats and operands of an instruction", shown)
 
 
 @pytest.mark.lane("full")
@@ -99,4 +106,5 @@ def test_a_compiler_that_ends_badly_is_told_and_others_go_on(
     assert code == 3
     assert out.count(message) == count
     assert "v_mfma_f32_32x32x8_f16" in out
-    assert f"compiled for sm_80 gfx942, {count} not (" in out
+    summary = re.search(r" compiled for (.*), (\d+) not \(", out.splitlines()[-1])
+    assert summary.groups() == ("sm_80 gfx942", str(count))

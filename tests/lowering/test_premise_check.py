@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.lowering import lowered_kernels as kernels
+from tests.support.texts import line_with
 
 from gemmproof.cli import EXIT, main
 from gemmproof.compiled.assumptions import AssumptionCheck
@@ -24,6 +25,7 @@ from gemmproof.reference.simulator import run
 from gemmproof.reference.simulator.ops import dots
 from gemmproof.report.record import Report
 from gemmproof.report.text import lines
+from gemmproof.target import display_path
 from gemmproof.worker.protocol import ModelCheckStarted
 
 KERNEL = KernelUnderTest("right", kernels.right, Contract(M="64", N="64", K="64"))
@@ -53,13 +55,13 @@ def predict_by_steps_of_five(monkeypatch):
 
 
 # -- reports -------------------------------------------------------------------------------------
-def test_a_check_tells_that_what_it_predicts_is_compiled():
+def test_a_check_tells_that_what_it_predicts_is_compiled(texts):
     events = []
     report = judge(listener=events.append)
     assert report.verdict == "pass"
     assert report.model_check == replace(report.model_check, target="sm_80", launches=1, agreed=1)
-    texts = [text for text, _ in lines(report, str)]
-    assert "model check: 1 launch compiled for sm_80, all as predicted" in texts
+    shown = "\n".join(text for text, _ in lines(report, str))
+    texts("a launch that is compiled as predicted", line_with(shown, "model check"))
     progress = [(x.number, x.of) for x in events if isinstance(x, ModelCheckStarted)]
     assert progress == [(1, 1)]
     assert parse(Report, dump(report), "report") == report
@@ -75,20 +77,20 @@ def test_an_ordinary_check_compiles_nothing(monkeypatch):
     assert decode(Report, old, "report") == report
 
 
-def test_a_contradiction_is_an_error_of_ours_and_no_finding(monkeypatch):
+def test_a_contradiction_is_an_error_of_ours_and_no_finding(monkeypatch, texts):
     predict_by_steps_of_five(monkeypatch)
     report = judge()
     assert report.verdict == "incomplete"
     assert not report.findings
     assert report.model_check.differ == 1
     (line,) = report.model_check.contradicted
-    assert "predicted as mma of f16 x f16 onto f32, 5 of k at once" in line
-    assert "; compiled to 16 mma m16n8k16 of f16 x f16 onto f32" in line
-    assert line.endswith("(they differ in k of a step)")
+    path = display_path(kernels.__file__)
+    texts("a dot that is not compiled as predicted", line, path=path)
     assert line in report.note
-    texts = [text for text, _ in lines(report, str)]
-    assert "model check: 1 launch compiled for sm_80: 0 of 1 dot as predicted, 1 not" in texts
-    assert f"  {line}" in texts
+    shown = [text for text, _ in lines(report, str)]
+    summary = line_with("\n".join(shown), "model check")
+    texts("a launch that is not compiled as predicted", summary)
+    assert f"  {line}" in shown
 
 
 def test_a_kernel_without_dots_has_no_premise():
@@ -100,25 +102,22 @@ def test_a_kernel_without_dots_has_no_premise():
 
 
 @pytest.mark.parametrize("target", [None, "gfx942"])
-def test_without_a_prediction_there_is_no_premise(target, capsys):
+def test_without_a_prediction_there_is_no_premise(target, capsys, texts):
     text = f"check_model: got target {target}, expected one of sm_70"
     with pytest.raises(ValueError, match=text):
         check(KERNEL, case=CASE, target=target, check_model=True)
     options = [] if target is None else ["--target", target]
     assert main(["check", TARGET, "--check-model", *options]) == EXIT["error"]
     got = target or "no --target"
-    assert (
-        f"--check-model: got {got}, expected one that is predicted: sm_70"
-        in capsys.readouterr().err
-    )
+    texts("a model check without a predicted target", capsys.readouterr().err, got=got)
 
 
 @pytest.mark.lane("full")
-def test_the_command(tmp_path, capsys):
+def test_the_command(tmp_path, capsys, texts):
     file = tmp_path / "report.json"
     assert main(["check", TARGET, *SIZES, "--check-model", "--json", str(file)]) == 0
     out = capsys.readouterr().out
-    assert "model check: 1 launch compiled for sm_80, all as predicted" in out
+    texts("a launch that is compiled as predicted", line_with(out, "model check"))
     document = json.loads(file.read_text())["model_check"]
     assert (document["target"], document["launches"], document["dots"], document["agreed"]) == (
         "sm_80",
@@ -208,14 +207,16 @@ def test_what_takes_a_compiler_down_costs_one_launch(fault, how, tmp_path):
     checker = premises(tmp_path, fault, seconds=seconds, memory=2 << 30)
     result = checker.check("sm_80", launch(kernels.several))
     assert (result.launches, result.dots, len(result.failed)) == (2, 1, 1)
-    assert how in result.failed[0]
-    assert result.failed[0].startswith("tile_kernel BM=64 BN=64 BK=32")
-    assert result.failed[0].endswith("expected a binary for sm_80")
+    failed, _, ended = result.failed[0].partition(": got ")
+    assert failed.split()[:4] == ["tile_kernel", "BM=64", "BN=64", "BK=32"]
+    got, _, expected = ended.rpartition(", expected ")
+    assert how in got
+    assert expected.split() == ["a", "binary", "for", "sm_80"]
     assert not result.is_kept
     assert "1 launch not compiled" in result.say()
 
 
-def test_a_launch_that_is_not_compiled_leaves_a_check_incomplete(monkeypatch):
+def test_a_launch_that_is_not_compiled_leaves_a_check_incomplete(monkeypatch, texts):
     monkeypatch.setattr(
         "gemmproof.engine.sections.AssumptionCheck",
         lambda tell, seconds, every: AssumptionCheck(tell, seconds, every=every, lower=fail),
@@ -223,7 +224,7 @@ def test_a_launch_that_is_not_compiled_leaves_a_check_incomplete(monkeypatch):
     report = judge()
     assert report.verdict == "incomplete"
     (failed,) = report.model_check.failed
-    assert "got RuntimeError: broken of gemmproof itself (please report it), expected" in failed
+    texts("gemmproof fails while a launch is compiled", failed)
     assert failed in report.note
 
 

@@ -135,23 +135,23 @@ def test_a_wrong_model_is_contradicted(name, compiled):
     assert all(aspect in x.line.partition("they differ in ")[2] for x in comparisons), comparisons
 
 
-def test_sums_from_zero_that_were_predicted_to_go_on(compiled):
+def test_sums_from_zero_that_were_predicted_to_go_on(compiled, texts):
     """The launch adds the sums itself; the changed model continues from the previous sum."""
     dots, compiled_dots = compiled["promoted"]
     onto = [replace(x, model=replace(x.model, part=0), from_zero=False) for x in dots]
     (comparison,) = compare(join_predicted(onto), compiled_dots)
     assert comparison.status == CONTRADICTED
-    assert "sums of 32 of k from zero" in comparison.line
+    texts("sums that were predicted to go on", comparison.line.partition(": ")[2])
 
 
-def test_a_line_has_both_sides(compiled):
+def test_a_line_has_both_sides(compiled, texts):
     dots, compiled_dots = compiled["promoted"]
     (comparison,) = judge(dots, compiled_dots, lambda x: replace(x, instruction="mma", part=0))
     where, _, rest = comparison.line.partition(": predicted as ")
     predicted, _, actual = rest.partition("; compiled to ")
     assert where.endswith("lowered_kernels.py:12")
-    assert predicted.startswith("mma of e4m3 x e4m3 onto f32, 32 of k at once")
-    assert actual.startswith("2 wgmma m64n64k32 of e4m3 x e4m3 onto f32, sums of 32 of k from zero")
+    texts("what was predicted of another instruction", predicted)
+    texts("what was compiled to another instruction", actual)
 
 
 def test_what_a_launch_records_is_small(compiled):

@@ -1,6 +1,7 @@
 """`scripts/measure.py premises` on a few kernels: the sample that CI runs."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -41,7 +42,8 @@ def test_what_triton_refuses_to_compile_neither_agrees_nor_contradicts(rows):
         if not is_compiled(row):
             assert (row["expected"], row["dots"], row["contradicted"]) == (False, 0, [])
             assert len(row["failed"]) == row["launches"]
-            assert all(x.endswith("expected a binary for sm_90") for x in row["failed"])
+            expected = ["expected", "a", "binary", "for", "sm_90"]
+            assert all(x.split()[-5:] == expected for x in row["failed"])
 
 
 @pytest.mark.lane("full")
@@ -53,8 +55,8 @@ def test_the_counts_are_shown_by_target(rows):
     assert [line[0] for line in shown] == ["target", "sm_80", "sm_90"]
     counts = [launches] * 3 + [0] * 3 if is_compiled(rows[1]) else [launches, *[0] * 4, launches]
     assert shown[2][1:] == list(map(str, counts))
-    broken = {**rows[0], "contradicted": ["file.py:70: predicted as ..."]}
-    assert describe(broken).endswith("\n    file.py:70: predicted as ...")
+    line = "file.py:70: predicted as ..."
+    assert describe({**rows[0], "contradicted": [line]}).endswith(f"\n    {line}")
 
 
 def test_the_page_has_the_figures_of_the_evidence_which_is_of_every_target_and_kernel():
@@ -70,10 +72,12 @@ def test_the_page_has_the_figures_of_the_evidence_which_is_of_every_target_and_k
     page = (ROOT / "docs" / "how-to" / "see-what-was-compiled.md").read_text()
     launches, dots = (sum(x[key] for x in evidence) for key in ("launches", "dots"))
     assert all(x["agreed"] == x["dots"] for x in evidence)
-    assert f"all {dots:,} dots of {launches:,} launches were compiled as predicted" in page
+    figures = re.search(r"all (\S+) dots of (\S+) launches were compiled as predicted", page)
+    assert figures.groups() == (f"{dots:,}", f"{launches:,}")
     for target in TARGETS:
         assert f"{target} {sum(x['dots'] for x in evidence if x['target'] == target)}" in page
     older = json.loads((ROOT / "docs" / "evidence" / "premises-3.6.json").read_text())["kernels"]
     dots, agreed = (sum(x[key] for x in older) for key in ("dots", "agreed"))
     assert dots == agreed
-    assert f"all {dots:,} dots that it compiles are as predicted" in page
+    figures = re.search(r"all (\S+) dots that it compiles are as predicted", page)
+    assert figures[1] == f"{dots:,}"

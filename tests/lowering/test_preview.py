@@ -1,11 +1,13 @@
 """`gemmproof lowering --dot`: code of single dots, and remedies for those without tensor cores."""
 
 import json
+import re
 import shlex
 from dataclasses import replace
 
 import pytest
 from tests.lowering.lower import label, run_task
+from tests.support.texts import line_with
 
 from gemmproof.cli import main
 from gemmproof.compiled.compile import lower_launch
@@ -85,12 +87,14 @@ def test_a_value_that_an_option_does_not_take(args, capsys):
 
 
 @pytest.mark.lane("full")
-def test_the_command_tells_one_dot_in_lines_and_several_in_rows(capsys, tmp_path):
+def test_the_command_tells_one_dot_in_lines_and_several_in_rows(capsys, tmp_path, texts):
     """The default format is fp16; a format that a target lacks does not affect the others."""
     code, out, err = run(capsys, "--dot 16 16 16 --target sm_80")
     assert (code, err) == (0, "")
-    assert "dot 16x16x16 of f16 x f16: 1 mma m16n8k16, f16 x f16 + f32, from registers" in out
-    assert "dot 16x16x16: 1 launch compiled for sm_80" in out.splitlines()[-1]
+    where, dot = line_with(out, "m16n8k16").split(maxsplit=1)
+    assert where.startswith("task.py:")
+    texts("a dot of tensor cores", dot)
+    texts("one dot was compiled", out.splitlines()[-1])
     path = tmp_path / "told.json"
     options = f"--dtype fp16 --dtype fp8e4m3 --warps 1 --json {path}"
     code, out, _ = run(capsys, f"--dot 16 16 32 --target sm_80 --target gfx942 {options}")
@@ -120,23 +124,21 @@ def test_what_triton_refuses_is_told_in_its_words(dot, message, tmp_path):
 
 
 @pytest.mark.lane("full")
-def test_a_dot_that_misses_the_tensor_cores_is_tried_with_one_thing_changed(tmp_path):
+def test_a_dot_that_misses_the_tensor_cores_is_tried_with_one_thing_changed(tmp_path, texts):
     """Each remedy was compiled: the smallest tile that helps, a precision, or another GPU."""
     few, plain = Dot((1, 16, 16)), Dot((16, 16, 16), "fp32", precision="ieee")
     (lowered, other), _ = preview("gfx942", tmp_path, few, few)
-    assert lowered.remedies == other.remedies == ("with M=16: mfma m16n16k16 of f16",)
+    assert lowered.remedies == other.remedies
+    texts("the remedy of a dot of one row", "\n".join(lowered.remedies))
     (lowered,), _ = preview("sm_80", tmp_path, plain)
-    assert lowered.remedies == ("with input_precision=tf32: mma m16n8k8 of tf32",)
+    texts("the remedy of fp32 in full", "\n".join(lowered.remedies))
     (lowered,), _ = preview("sm_75", tmp_path, Dot((64, 64, 64), warps=8))
-    assert lowered.remedies == (
-        "with 4 warps: no tensor core either",
-        "for sm_80: mma m16n8k16 of f16",
-    )
+    texts("the remedies of a dot on Turing", "\n".join(lowered.remedies))
     (lowered,), _ = preview("gfx942", tmp_path, few, remedies=False)
     assert lowered.remedies == ()
 
 
-def test_a_change_of_which_nothing_is_known_is_not_said_to_miss_the_tensor_cores():
+def test_a_change_of_which_nothing_is_known_is_not_said_to_miss_the_tensor_cores(texts):
     dot = Dot((16, 16, 64), warps=8)
 
     def fail(dots, gpu):
@@ -146,9 +148,7 @@ def test_a_change_of_which_nothing_is_known_is_not_said_to_miss_the_tensor_cores
         return [None if x.tile[0] > 16 else "" for x in dots]
 
     assert list(find_remedies(dot, "sm_75", fail)) == []
-    assert list(find_remedies(dot, "sm_75", fail_tall)) == [
-        "with N=64 or 4 warps: no tensor core either"
-    ]
+    texts("changes that are no remedy", "\n".join(find_remedies(dot, "sm_75", fail_tall)))
 
 
 def test_changes_are_of_one_thing_each():
@@ -181,14 +181,15 @@ def test_what_is_stated_of_a_dot_is_what_is_compiled(tmp_path):
 
 
 @pytest.mark.lane("full")
-def test_sums_of_fp8_are_promoted_as_asked(capsys):
+def test_sums_of_fp8_are_promoted_as_asked(capsys, texts):
     """Promotion is in steps of the instruction's k; below one step there is no wgmma."""
     options = "--dot 64 16 64 --dtype fp8e4m3 --max-num-imprecise-acc"
     code, out, _ = run(capsys, f"{options} 33")
     assert code == 0
-    assert "sums of 64 of k are added in fp32: 8 additions a thread" in out
+    texts("sums that are added in fp32", line_with(out, "are added in fp32"))
     _, out, _ = run(capsys, f"{options} 31")
-    assert "mma m16n8k16, f16 x f16 + f32" in out
+    unit = re.search(r"(mma \S+), (\S+) x (\S+) \+ (\S+),", out)
+    assert unit.groups() == ("mma m16n8k16", "f16", "f16", "f32")
     assert "are added in fp32" not in out
 
 
@@ -230,12 +231,14 @@ def test_multiply_adds_at_another_line_are_the_dot_s_if_they_are_as_many(tmp_pat
 
 
 @pytest.mark.lane("full")
-def test_rows_of_what_misses_and_what_is_refused(tmp_path):
+def test_rows_of_what_misses_and_what_is_refused(tmp_path, texts):
     dots = Dot((1, 16, 16)), Dot((16, 16, 8), "fp8e5m2"), Dot((16, 24, 16))
     lowerings, _ = preview("gfx942", tmp_path, *dots)
     shown = [text for text, _ in tabulate_dots(lowerings)]
     assert shown[1].split()[4:6] == ["fused", "multiply-adds"]
-    assert shown[3].partition("4      ")[2] == ("not compiled: arange's range must be a power of 2")
-    assert shown[4] == "gfx942 fp16 warps=4: with M=16: mfma m16n16k16 of f16"
+    texts("a dot that Triton refuses in a table", shown[3].partition("4      ")[2])
+    texts("a remedy below a table", shown[4])
     block = lines("dot", [WorkerResults("gfx942", {0: lowerings[0]})], 0.1)
-    assert "with M=16: mfma m16n16k16 of f16" in [text.strip() for text, _ in block]
+    (remedy,) = lowerings[0].remedies
+    assert shown[4].endswith(f": {remedy}")
+    assert remedy in [text.strip() for text, _ in block]

@@ -79,9 +79,8 @@ def test_a_text_without_lines_has_places_nowhere():
 
 
 def test_operands_are_split_where_no_bracket_holds_the_comma():
-    assert split_operands("{%r1, %r2}, [%rd1, {%r3, %r4}], 1") == [
-        "{%r1, %r2}", "[%rd1, {%r3, %r4}]", "1",
-    ]  # fmt: skip
+    operands = ["{%r1, %r2}", "[%rd1, {%r3, %r4}]", "1"]
+    assert split_operands(", ".join(operands)) == operands
 
 
 def test_loops_are_what_branches_go_back_over():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.lowering import lowered_kernels, swept_kernels
 from tests.lowering.lower import capture, label, run_task
+from tests.support.texts import line_with
 
 from gemmproof import Contract, multiple_of
 from gemmproof.cli import main
@@ -27,7 +29,7 @@ from gemmproof.lowering.text import compare
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import LAYOUTS
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.target import KernelRef, Target
+from gemmproof.target import KernelRef, Target, display_path
 
 SIZES = {"M": 16, "N": 32, "K": 64}
 
@@ -124,16 +126,16 @@ def test_a_batch_is_swept_too():
     assert variants["a padded"][0].arguments == {"stride_am": ("16", "")}
 
 
-def test_another_kernel_is_compared_and_other_launches_are_told():
+def test_another_kernel_is_compared_and_other_launches_are_told(texts):
     variants, notes = find(swept_kernels.chooses)
     others = [v for v, launch in variants.values() if launch.kernel == "wide_kernel"]
     assert all(v.constants == {"kernel": ("narrow_kernel", "wide_kernel")} for v in others)
     assert "a misaligned" in [x for v in others for x in (v.change, *v.also)]
-    assert "M=1: got 2 launches (narrow_kernel wide_kernel), expected 1 to compare" in notes
+    texts("a change that makes several launches", line_with("\n".join(notes), "M=1:"))
 
 
 @pytest.mark.lane("full")
-def test_a_worker_compiles_each_variant(swept):
+def test_a_worker_compiles_each_variant(swept, texts):
     target, events = swept
     # planned again when it is known which bases compile
     assert list(map(label, events[:4])) == ["plan", "case", "result", "plan"]
@@ -148,48 +150,46 @@ def test_a_worker_compiles_each_variant(swept):
     assert not padded.same_binary
     # at its own line, or that of the next load, where the compiler may put it
     changes = padded.difference.changes
-    assert changes[0].startswith("swept_kernels.py:13  3 cp.async of 4 bytes -> ")
+    texts("the copies of a line before a change", changes[0].partition(" -> ")[0])
     assert "2 loads of 2 bytes" in " ".join(changes[:2])
-    assert padded.difference.losses == (
-        "loads without asynchronous copies", "loads of 4 bytes are of 2 bytes",
-    )  # fmt: skip
-    (stored,) = variants["c_ptr neither"].difference.losses
-    assert stored == "stores of 16 bytes are of 4 bytes"
+    losses = padded.difference.losses
+    texts("the losses of a stride that is odd", "\n".join(losses))
+    texts("the losses of a c that is not aligned", *variants["c_ptr neither"].difference.losses)
     assert variants["c_ptr neither"].variant.altered
     document = text.sweep_document("k", [target], [])["sweep"][0]["variants"]
     padded = next(x for x in json.loads(json.dumps(document)) if x["change"] == "K=63")
     assert (padded["arguments"], padded["same_binary"]) == ({"stride_am": ["16", ""]}, False)
-    assert padded["losses"][0] == "loads without asynchronous copies"
+    assert tuple(padded["losses"]) == losses
 
 
-def test_the_screen_groups_what_costs_the_same(swept):
+def test_the_screen_groups_what_costs_the_same(swept, texts):
     shown = [line for line, _ in text.sweep_lines("k", [swept[0]], 1.5)]
-    assert shown[0] == "narrow_kernel fp16 for sm_80: N=32"
-    assert shown[2].split(maxsplit=3)[3] == "a_ptr b_ptr c_ptr stride_am"
+    texts("the heading of a launch that is varied", shown[0])
+    assert shown[2].split()[3:] == ["a_ptr", "b_ptr", "c_ptr", "stride_am"]
     assert sum(line.startswith("  costs") for line in shown) < len(swept[0].lowerings) - 1
     at = next(i for i, line in enumerate(shown) if line.startswith("    K=63"))
-    assert "registers (stride_am 16 -> neither" in shown[at]
-    assert "sm_80: narrow_kernel asks for no specialisation of K" in shown
-    refused = next(line for line in shown if "a must have rows" in line)
-    assert refused.startswith("sm_80: a column; a transposed; a sliced: ")
+    changed = re.search(r"registers \((\w+) (\w+) -> (\w+)", shown[at])
+    assert changed.groups() == ("stride_am", "16", "neither")
+    texts("a size that is not specialised", line_with("\n".join(shown), "specialisation"))
+    refused = line_with("\n".join(shown), "a must have rows")
+    texts("changes that a wrapper refuses", refused, path=display_path(swept_kernels.__file__))
     assert "1 not compiled" not in shown[-1]
 
 
-def test_what_does_not_compile_as_it_is_is_not_swept(tmp_path):
+def test_what_does_not_compile_as_it_is_is_not_swept(tmp_path, texts):
     target, events = ask(lowered_kernels.shallow, tmp_path)
     assert len(target.lowerings) == 1
     assert list(map(label, events)) == ["plan", "case", "result", "plan"]
     shown = [line for line, _ in text.sweep_lines("k", [target], 1.0)]
-    assert shown[-1].startswith("k: 0 changes compared for sm_80")
-    assert "1 not compiled" in shown[-1]
+    texts("a launch without a binary has no changes", shown[-1])
 
 
-def test_a_base_that_ends_its_compiler_is_not_swept(tmp_path, monkeypatch):
+def test_a_base_that_ends_its_compiler_is_not_swept(tmp_path, monkeypatch, texts):
     monkeypatch.setattr(compile, "compile_launch", lambda *args: os._exit(1))
     target, _ = ask(lowered_kernels.right, tmp_path)
     assert target.lowerings == []
     (failure,) = target.failures
-    assert failure.endswith("as it is: got a process that ended, expected a binary")
+    texts("a launch that ends its compiler", failure)
 
 
 NEEDS = Resources(64, 0, 0, 1000, 2000, 128)
@@ -233,31 +233,28 @@ def test_losses(after, losses):
     assert compare(BASE, BASE).changes == compare(BASE, BASE).needs == ()
 
 
-def test_the_copy_engine_may_be_lost_to_another_kernel():
+def test_the_copy_engine_may_be_lost_to_another_kernel(texts):
     tiles = replace(BASE, accesses=(GlobalAccess("k.py:3", "tma load", 0, 2),))
     comparison = compare(tiles, replace(BASE, kernel="plain"))
-    assert comparison.losses == (
-        "loads without the copy engine", "loads of tiles are of 2 bytes",
-    )  # fmt: skip
-    assert comparison.changes[:2] == (
-        "plain in place of k",
-        "loads: 2 TMA loads -> 8 cp.async of 16 bytes, 1 load of 2 bytes",
-    )
+    texts("the losses of another kernel", "\n".join(comparison.losses))
+    texts("the changes to another kernel", "\n".join(comparison.changes[:2]))
 
 
 @pytest.mark.lane("full")
-def test_the_command(capsys, tmp_path, monkeypatch):
+def test_the_command(capsys, tmp_path, monkeypatch, texts):
     monkeypatch.chdir(Path(__file__).parent)
     path = tmp_path / "sweep.json"
     options = f"swept_kernels.py:chooses --sweep --sizes M=16,N=32,K=64 --json {path} --quiet"
     assert main(["lowering", *shlex.split(options), "--target", "sm_80"]) == 0
     shown = capsys.readouterr().out
-    assert "wide_kernel in place of narrow_kernel" in shown
-    assert "changes compared for sm_80: " in shown.splitlines()[-1]
+    kernels = re.search(r"(\w+) in place of (\w+)", shown)
+    assert kernels.groups() == ("wide_kernel", "narrow_kernel")
+    targets = re.search(r"\d+ changes compared for (.*?): ", shown.splitlines()[-1])
+    assert targets[1] == "sm_80"
     document = json.loads(path.read_text())
     (launch,) = document["sweep"]
     assert launch["launch"]["kernel"] == "narrow_kernel"
     assert {x["launch"]["kernel"] for x in launch["variants"]} == {"narrow_kernel", "wide_kernel"}
     assert list(document["notes"]) == ["sm_80"]
     assert main(["lowering", "--dot", "16", "16", "16", "--sweep", "--quiet"]) == 2
-    assert "--sweep: got it with --dot" in capsys.readouterr().err
+    texts("a sweep of a dot", capsys.readouterr().err)

@@ -1,6 +1,7 @@
 """Each claim on compiled code has mutants that it alone kills, and right kernels that pass it."""
 
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -181,12 +182,13 @@ def test_cases_are_near_what_a_contract_admits():
     assert {c.layouts for c in only} == {(("a", "column"), ("b", "column"))}
 
 
-def test_a_target_stands_in_for_gpus_that_are_not_named():
+def test_a_target_stands_in_for_gpus_that_are_not_named(texts):
     contract = Contract(tensor_cores=True, **ONE)
     kernel = KernelUnderTest("few_rows", kernels.few_rows, contract)
     assert check(kernel, case=Case(64, 64, 64)).verdict == "pass"
     (finding,) = check(kernel, case=Case(64, 64, 64), target="gfx942").findings
-    assert "of f16 x f16 on gfx942, expected tensor cores" in finding.message
+    message = re.sub(r"got \d+ \w+ for", "got <instructions> for", finding.message)
+    texts("a dot without tensor cores on another target", message)
 
 
 def test_a_single_case_is_compiled_in_its_own_configuration():
@@ -197,18 +199,16 @@ def test_a_single_case_is_compiled_in_its_own_configuration():
     assert fared(first) == {TENSOR_CORES: ("pass", 1)}
 
 
-def test_what_is_expected_to_fail_is_told_as_such_and_so_is_what_does_not():
+def test_what_is_expected_to_fail_is_told_as_such_and_so_is_what_does_not(texts):
     expected = {TENSOR_CORES: "one row", FITS: "it is large"}
     report = judge(kernels.without_a_dot, spills=None, expected=expected)
     assert fared(report) == {TENSOR_CORES: ("expected", 1), FITS: ("fail", 1)}
     assert [f.property for f in report.expected] == [TENSOR_CORES]
     (finding,) = report.findings
-    assert finding.message == (
-        "all launches: got 1 launch that held, expected it to fail: it is large"
-    )
+    texts("a guarantee that was expected to fail holds", finding.message)
 
 
-def test_what_is_not_captured_leaves_the_claims_open():
+def test_what_is_not_captured_leaves_the_claims_open(texts):
     contract = Contract(M="2..64", N=64, K=64, tensor_cores=True)
     kernel = KernelUnderTest("refuses", kernels.refuses_two_rows, contract)
     # no judged case has two rows
@@ -216,5 +216,4 @@ def test_what_is_not_captured_leaves_the_claims_open():
     assert report.verdict == "pass"
     report = check(kernel, max_examples=1)
     assert fared(report) == {TENSOR_CORES: ("not run", 1)}
-    assert "not judged wholly: uses_tensor_cores: " in report.note
-    assert "got NotImplementedError: not yet at M=2" in report.note
+    texts("a launch that was not captured", re.sub(r"\S+\.py:\d+", "<line>", report.note))
