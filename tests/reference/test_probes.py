@@ -206,7 +206,9 @@ def test_the_promotion_interval_is_found(interval: int) -> None:
 
 
 @pytest.mark.parametrize(("part", "named"), [(0, ""), (128, ", summed apart every 128")])
-def test_shares_of_k_are_counted_whatever_order_they_are_joined_in(part: int, named: str) -> None:
+def test_shares_of_k_are_counted_whatever_order_they_are_joined_in(
+    part: int, named: str, texts
+) -> None:
     """As atomics join them, in another order every time."""
     model = replace(dot_model("sm_90", "fp16"), BLOCK_K=part, from_zero=part > 0)
     orders = iter(np.random.default_rng(1).permuted(np.tile(range(4), (99, 1)), axis=1))
@@ -220,7 +222,9 @@ def test_shares_of_k_are_counted_whatever_order_they_are_joined_in(part: int, na
         return c
 
     inferred = infer_accumulator(product, "fp16")
-    assert inferred.name == f"fp32 tensor core F=25 L=16{named}, split-K of 4 in fp16"
+    assert (inferred.split, inferred.promotion) == (4, part)
+    assert f"{named}, split-K of " in inferred.name
+    texts("an accumulator of shares of k", inferred.name.replace(named, ""))
 
 
 def test_an_exact_accumulator_is_called_wider_and_an_unknown_order_unknown() -> None:

@@ -83,7 +83,8 @@ def test_lop3_has_the_truth_table_of_its_literal(lut):
     a, b, c = (draw_integers(40, seed) for seed in range(3))
     # the ISA's recipe: the same function of 0xF0, 0xCC and 0xAA is the table itself
     constant = [np.full(1, v, np.uint32) for v in (0xF0, 0xCC, 0xAA)]
-    assert run(f"lop3.b32 $0, $1, $2, $3, {lut};", *constant, out="u4")[0] & 0xFF == lut
+    table = run(f"lop3.b32 $0, $1, $2, $3, {lut};", *constant, out="u4")
+    assert table[0] & 0xFF == lut
     got = run(f"lop3.b32 $0, $1, $2, $3, {lut:#x};", a, b, c, out="u4")
     for row in zip(a, b, c, got, strict=True):
         bits_ = [f"{int(v):032b}" for v in row]

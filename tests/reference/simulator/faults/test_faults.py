@@ -27,7 +27,8 @@ def test_a_row_that_runs_into_the_next_is_stored_twice():
     seen = faults_of(matmul(C="M"))
     fault = the(seen, "stored_twice")
     assert (fault.access, fault.operand) == ("store", "c")
-    assert fault.where.line == line(kernel, "tl.store(c_ptrs, acc, mask=rm < M)")
+    stored = line(kernel, "tl.store(c_ptrs, acc, mask=rm < M)")
+    assert fault.where.line == stored
     assert "columns 0..4" in fault.got
     assert the(seen, "out_of_bounds").operand == "c"
 

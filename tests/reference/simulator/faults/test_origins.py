@@ -16,7 +16,8 @@ def test_undefined_lanes_in_the_output_name_their_origin(fill):
     seen = faults_of(matmul(A="no other"), fill=fill)
     fault = the(seen, "undefined_stored")
     assert (fault.operand, fault.axis, fault.access) == ("a", "K", "load")
-    assert fault.where.line == line(kernel, "mask=(rm < M) & (ak < K))")
+    loaded = line(kernel, "mask=(rm < M) & (ak < K))")
+    assert fault.where.line == loaded
     assert (fault.lanes, fault.follows) == (M * N, "")
     assert f"rows 0..{M - 1}, columns 0..{N - 1} of c" in fault.got
 

@@ -100,14 +100,11 @@ def test_an_import_gets_the_answers_that_the_wrapper_gets(write_module):
     assert simulate(function, torch.zeros(1), torch.zeros(1)).tolist() == [132]
 
 
-def test_an_import_that_asks_for_what_is_unknown(write_module):
+def test_an_import_that_asks_for_what_is_unknown(write_module, texts):
     path = write_module("import torch\n\nprint(torch.cuda.temperature())\n")
     with pytest.raises(TargetError) as caught:
         load_file(path)
-    assert str(caught.value) == (
-        f"{path.name}:3: importing it raised Unsupported:"
-        " torch.cuda.temperature is not known to the fake device"
-    )
+    texts("an import that asks for what is unknown", str(caught.value), file=path.name)
 
 
 HOLDS_CUBLAS = """
@@ -131,7 +128,7 @@ def by_torch(a, b):
 
 
 @pytest.mark.lane("full")
-def test_a_module_may_hold_a_library_that_no_kernel_needs(write_module, capsys):
+def test_a_module_may_hold_a_library_that_no_kernel_needs(write_module, capsys, texts):
     """As Triton's tutorial on persistent products does, to compare with; nothing is known of it."""
     from triton._C.libtriton import nvidia
 
@@ -141,19 +138,14 @@ def test_a_module_may_hold_a_library_that_no_kernel_needs(write_module, capsys):
     assert nvidia.cublas.CublasLt is real
     assert main(["check", f"{path.name}:by_cublas", "--max-examples", "2"]) == EXIT["error"]
     (message,) = capsys.readouterr().err.splitlines()
-    assert "host_side_script.py:12: CublasLt.matmul is not known to the fake device" in message
+    texts("a library that no kernel needs", message)
 
 
-def test_launches_at_import_that_take_long_are_told_with_a_remedy(write_module, monkeypatch):
+def test_launches_at_import_that_take_long_are_told_with_a_remedy(write_module, monkeypatch, texts):
     monkeypatch.setattr("gemmproof.fake_device.SECONDS", 0.0)
     with pytest.raises(TargetError) as caught:
         load_file(write_module(SCRIPT))
-    message = str(caught.value)
-    assert message.startswith("host_side_script.py:")
-    assert (
-        "importing it raised Exhausted: double, at program 0 of 1, was still advancing" in message
-    )
-    assert message.endswith('; put what a script runs by itself under `if __name__ == "__main__":`')
+    texts("launches at import that take long", str(caught.value))
 
 
 def test_a_real_gpu_is_seen_only_by_launches_on_it(monkeypatch):
