@@ -161,4 +161,5 @@ def test_operands_of_fewer_bits_are_named(dtype, fewer):
 
     diagnosis = diagnosis_of(Case(4, 4, 8, dtype, fill="normal", seed=1), launch)
     assert diagnosis.fault == "rounding"
-    assert fewer in diagnosis.message.partition(": what operands rounded to ")[2]
+    rounded = diagnosis.message.partition(": what operands rounded to ")[2]
+    assert fewer in rounded

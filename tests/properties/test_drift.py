@@ -247,7 +247,8 @@ def test_what_is_no_product_is_a_finding() -> None:
     assert (report.verdict, report.drift.accumulator, report.drift.measures) == ("fail", None, ())
     (finding,) = report.findings
     assert (finding.fault, finding.got, finding.expected) == ("no_product", "NoneType", "a tensor")
-    assert finding.message == "result: got NoneType, expected a tensor"
+    got = f"got {finding.got}, expected {finding.expected}"
+    assert finding.message == f"result: {got}"
 
 
 def test_slopes_are_powers_of_k() -> None:

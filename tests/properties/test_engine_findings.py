@@ -103,13 +103,13 @@ def test_a_value_beyond_the_bound_is_laid_to_integers_that_are_wrong_too():
     assert causes == {"exact_on_integers": None, "within_bound": "exact_on_integers"}
 
 
-def test_an_unknown_operation_ends_the_check_with_its_line():
+def test_an_unknown_operation_ends_the_check_with_its_line(texts):
     def run(function, *tensors, **options):
         raise simulation.Unsupported("tl.nonsense is not known", HERE)
 
     report, events = check_with(run)
     assert report.verdict == "error"
-    assert report.note == "kernels.py:31: tl.nonsense is not known; judged before: no property"
+    texts("an unknown operation", report.note)
     assert len(cases_in(events)) == 1
     assert all(p.status == "not run" and p.examples == 0 for p in report.properties)
 
@@ -122,10 +122,11 @@ def test_an_unknown_operation_on_some_path_keeps_what_was_found_before():
 
     report, _ = check_with(run)
     assert report.verdict == "fail"
-    assert "judged before: compiles, runs_to_completion, stays_in_bounds" in report.note
+    before = report.note.partition("judged before: ")[2].split(", ")
+    assert before[:3] == ["compiles", "runs_to_completion", "stays_in_bounds"]
 
 
-def test_our_own_mistake_accuses_no_kernel():
+def test_our_own_mistake_accuses_no_kernel(texts):
     report, _ = check_with(lambda *tensors, **options: table.BY_NAME["no such property"])
     assert report.verdict == "fail", "an error raised here is a wrapper's as far as frames tell"
 
@@ -135,7 +136,7 @@ def test_our_own_mistake_accuses_no_kernel():
 
     report, _ = check_with(broken)
     assert report.verdict == "error"
-    assert report.note.startswith("gemmproof itself failed at M=1 N=1 K=1 fp16")
+    texts("a failure of gemmproof itself", report.note.partition(": ")[0])
     assert report.findings == ()
 
 

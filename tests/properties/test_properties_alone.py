@@ -136,11 +136,11 @@ def test_our_persistent_kernel_is_run_with_few_multiprocessors_and_so_is_its_mir
 
 
 @pytest.mark.lane("full")
-def test_a_fault_of_one_configuration_names_its_constants():
+def test_a_fault_of_one_configuration_names_its_constants(texts):
     report = check_launch(tuning.one_configuration_has_wider_tiles, max_examples=60)
     first = report.findings[0]
     assert first.case.config == 2
-    assert first.message.endswith("(configuration 2: BLOCK_M=32 BLOCK_N=64)")
+    texts("a fault of one configuration", first.message[first.message.rindex("(") :])
 
 
 def test_every_configuration_is_run_even_by_few_examples():

@@ -46,11 +46,11 @@ def test_a_proof_that_ends_its_process_loses_no_verdict(run, engine, how):
     assert all(p.proof is None for p in report.properties if p is not bounds)
 
 
-def test_a_fault_is_found_after_such_a_proof_and_also_where_the_kernel_dies(run):
+def test_a_fault_is_found_after_such_a_proof_and_also_where_the_kernel_dies(run, texts):
     report, _ = run("faults", engine="dying_engine:crashes", proof=True)
     assert (report.verdict, [f.fault for f in report.findings]) == ("fail", ["crash"])
     bounds = next(p for p in report.properties if p.name == "stays_in_bounds")
-    assert bounds.proof.why == "the proof ended early: a process that died of SIGSEGV"
+    texts("a proof that died", bounds.proof.why)
 
 
 def test_without_a_proof_a_worker_runs_once(run):
@@ -71,13 +71,13 @@ def example(monkeypatch):
 
 
 @pytest.mark.lane("full")
-def test_what_is_proved_is_shown_on_one_line_in_every_form(example, tmp_path, capsys):
+def test_what_is_proved_is_shown_on_one_line_in_every_form(example, tmp_path, capsys, texts):
     json_, junit = str(tmp_path / "r.json"), str(tmp_path / "r.xml")
     assert example("says", "--json", json_, "--junit", junit) == EXIT["pass"]
     out = capsys.readouterr().out.splitlines()
     scope = "every M, N, K, in 10 s"
-    assert f"  stays_in_bounds                proved for {scope}; held in 8 cases" in out
-    assert "  offsets_fit                    8 cases" in out
+    named = [line for line in out if line.startswith(("  stays_in_bounds", "  offsets_fit"))]
+    texts("properties that are proved and not decided", "\n".join(named), scope=scope)
     reason = "load of a: its address hangs on data"
     at = out.index(f"not decided for every size: {reason} (offsets_fit)")
     assert out[at + 1] == "not visited: M > 1024"
@@ -119,12 +119,12 @@ def test_with_no_proof_or_a_case_that_is_replayed_nothing_is_proved_nor_said(
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("engine", ["dies", "fills"])
-def test_the_engine_survives_its_prover(example, capsys, engine):
+def test_the_engine_survives_its_prover(example, capsys, engine, texts):
     assert example(engine, "--memory-limit", "1") == EXIT["pass"]
     out = capsys.readouterr().out
     (line,) = (x for x in out.splitlines() if x.startswith("not decided for every size: "))
-    assert line.startswith("not decided for every size: the proof ended early: ")
-    assert line.endswith(" (stays_in_bounds and 5 more)")
+    end = line.partition("early: ")[2].rpartition(" (")[0]
+    texts("a proof that ended early", line, end=end)
 
 
 @pytest.mark.lane("full")
