@@ -72,4 +72,5 @@ def test_every_kind_of_table_is_seen(source):
 
 
 def test_two_names_and_prose_are_no_table():
-    assert not lists_names("'''fp16 bf16 fp32'''\nx = ('fp16', 'bf16', 2)\nf(fp16=1)")
+    source = "'''fp16 bf16 fp32'''\nx = ('fp16', 'bf16', 2)\nf(fp16=1)"
+    assert not lists_names(source)

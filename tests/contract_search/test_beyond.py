@@ -46,14 +46,20 @@ def limits_of(wrapper, contract):
     return {limit.name: limit for limit in report.limits}
 
 
-def test_each_limit_names_what_stops_and_the_option_that_promises_it():
+def find_refusal(message):
+    """Return what the wrapper said, without its line and what pytest adds to an assertion."""
+    return message.partition(": ")[2].partition(" assert ")[0]
+
+
+def test_each_limit_names_what_stops_and_the_option_that_promises_it(texts):
     limits = limits_of(strict, Contract(K="16..:16"))
     stopped = {name: limit for name, limit in limits.items() if limit.status == "limit"}
     assert list(stopped) == [
         "K not in 16..:16", "any strides", "bf16", "fp32", "tf32", "fp8e4m3", "fp8e5m2", "int8",
     ]  # fmt: skip
     assert stopped["K not in 16..:16"].option == "--sizes K=1.."
-    assert "AssertionError: K must be a multiple of 16" in stopped["K not in 16..:16"].message
+    message = stopped["K not in 16..:16"].message
+    texts("a size that a wrapper refuses", find_refusal(message))
     assert stopped["any strides"].option == "--layouts any"
     assert stopped["any strides"].case.layouts
     assert limits["M = 0"].status == "holds"
@@ -140,14 +146,14 @@ def test_a_sampled_case_is_judged_by_what_single_programs_show(layouts):
 
 
 @pytest.mark.lane("full")
-def test_a_refusal_of_so_large_a_result_breaks_the_promise():
+def test_a_refusal_of_so_large_a_result_breaks_the_promise(texts):
     def refuses(a, b):
         assert a.shape[0] * b.shape[1] < 2**31, "c is too large"
         return right(a, b)
 
     report = check(KernelUnderTest("matmul", refuses, Contract(huge=True)), max_examples=60)
     assert [f.property for f in report.findings] == ["runs_to_completion"]
-    assert "AssertionError: c is too large" in report.findings[0].message
+    texts("a result that a wrapper refuses", find_refusal(report.findings[0].message))
     assert report.findings[0].case.is_sampled
 
 

@@ -1,5 +1,6 @@
 """matmul_tma: the calls that get descriptors, its warnings about others, and its compiled code."""
 
+import re
 import warnings
 from itertools import product
 from types import SimpleNamespace
@@ -121,7 +122,7 @@ def test_an_old_gpu_is_told_so():
     ("target", "is_addressed"),
     [("sm_80", 0), ("sm_89", 0), ("sm_90", 1), ("sm_100", 1), ("sm_120", 0), ("gfx942", 0)],
 )
-def test_a_gpu_without_room_for_the_tiles_has_pointers(target, is_addressed):
+def test_a_gpu_without_room_for_the_tiles_has_pointers(target, is_addressed, texts):
     """sm_120 has the copy engine, but 99 KB a program: less than any configuration takes."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -129,7 +130,9 @@ def test_a_gpu_without_room_for_the_tiles_has_pointers(target, is_addressed):
     kernel = "matmul_tma_kernel" if is_addressed else "matmul_persistent_kernel"
     assert [x.kernel for x in seen.launches] == [kernel]
     assert len(warned) == 1 - is_addressed
-    assert is_addressed or "and 227 KB of shared memory; pointers" in str(warned[0].message)
+    for warning in warned:
+        message = re.sub("got .*, expected", "got <GPU>, expected", str(warning.message))
+        texts("a GPU without room for the tiles", message)
 
 
 def test_an_amd_gpu_says_nothing_of_its_room_and_has_no_engine():

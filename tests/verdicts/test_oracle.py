@@ -83,11 +83,14 @@ def test_each_difference_is_a_line(compare, change, lines):
     assert compare(changed) == (1, lines)
 
 
-def test_a_subject_that_is_gone_or_new_is_a_line(compare):
+def test_a_subject_that_is_gone_or_new_is_a_line(compare, texts):
     only = {WRONG: RECORD[WRONG]}
-    assert compare(only) == (1, [f"{RIGHT}: in the record, but it is gone"])
-    added = {**RECORD, "kernels/matmul": {"exit": 0}}
-    assert compare(added) == (1, ["kernels/matmul: new, and not in the record"])
+    code, lines = compare(only)
+    assert code == 1
+    texts("a subject that is gone", "\n".join(lines), subject=RIGHT)
+    code, lines = compare({**RECORD, "kernels/matmul": {"exit": 0}})
+    assert code == 1
+    texts("a subject that is new", "\n".join(lines))
 
 
 def test_only_some_are_compared(compare):
@@ -100,13 +103,13 @@ def test_other_settings_are_one_difference(compare):
     assert compare(RECORD, {"cases": 2}) == (1, [line])
 
 
-def test_a_record_of_another_schema_is_one_line(tmp_path, capsys):
+def test_a_record_of_another_schema_is_one_line(tmp_path, capsys, texts):
     for name in ("old", "new"):
         files.write(tmp_path / name, RECORD, SETTINGS)
     path = tmp_path / "new" / "mutants.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 7}))
     assert oracle.compare(tmp_path / "old", tmp_path / "new") == 1
-    assert capsys.readouterr().out == f"{path}: schema: got 7, expected {files.SCHEMA}\n"
+    texts("a record of another schema", capsys.readouterr().out, schema=str(files.SCHEMA))
 
 
 @pytest.mark.parametrize(
@@ -130,9 +133,9 @@ def test_what_is_no_record_is_one_line(tmp_path, capsys, text, message):
     assert line.startswith(str(tmp_path))
 
 
-def test_a_part_never_replaces_the_record(capsys):
+def test_a_part_never_replaces_the_record(capsys, texts):
     assert oracle.record(only="mutants") == 2
-    assert "got --only or --subset without --out" in capsys.readouterr().err
+    texts("a part in place of the record", capsys.readouterr().err)
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
@@ -157,14 +160,14 @@ def test_what_depends_on_addresses_is_left_out(unvisited, recorded):
     assert ("cases" in record["properties"]["fits"]) == (recorded is not None)
 
 
-def test_the_last_digits_of_a_sum_are_left_out():
+def test_the_last_digits_of_a_sum_are_left_out(texts):
     limit = {"status": "limit", "case": None, "proof": "", "name": "fp32"}
-    texts = [f"got 14.5, expected {n}, 2 of 4 wrong" for n in SUMS]
+    messages = [f"got 14.5, expected {n}, 2 of 4 wrong" for n in SUMS]
     parts = dict.fromkeys(("properties", "findings", "expected", "unvisited"), ())
     head = {"verdict": "pass", "note": "", **parts}
-    reports = [describe_report({**head, "limits": [{**limit, "message": text}]}) for text in texts]
+    reports = [describe_report({**head, "limits": [{**limit, "message": x}]}) for x in messages]
     assert reports[0] == reports[1]
-    assert reports[0]["limits"]["fp32"]["text"] == "got 14.5, expected 14.90539667, 2 of 4 wrong"
+    texts("a limit without its last digits", reports[0]["limits"]["fp32"]["text"])
 
 
 @dataclass(frozen=True)
@@ -174,11 +177,14 @@ class Named:
     key: str
 
 
+GONE = "no such kernel"
+
+
 def _make(subject):
     if subject.key == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
     if subject.key == "raises":
-        raise ValueError("no such kernel")
+        raise ValueError(GONE)
     return {"exit": 0}
 
 
@@ -186,7 +192,7 @@ def test_a_subject_that_ends_its_process_costs_no_other():
     records = record_all([Named("dies"), Named("raises"), Named("holds")], _make, 2)
     assert list(records.items()) == [
         ("dies", {"died": "SIGKILL"}),
-        ("raises", {"raised": "ValueError: no such kernel"}),
+        ("raises", {"raised": f"ValueError: {GONE}"}),
         ("holds", {"exit": 0}),
     ]
 
