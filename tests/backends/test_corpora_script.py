@@ -55,11 +55,13 @@ def test_tasks_can_be_sent_to_processes(monkeypatch):
     assert len({kernel.name for kernel in right}) == len(right)
 
 
-def test_a_device_that_gives_other_bits_is_not_as_stated(monkeypatch):
+def test_a_device_that_gives_other_bits_is_not_as_stated(monkeypatch, texts):
     monkeypatch.setattr(corpora, "Gpu", lambda: FakeGpu(lambda call, c, t: c + 1))
     row = corpora.launch("rows_in_two_launches", "right")
     assert not row["expected"]
-    assert row["found"][0].startswith("M=33 N=47 K=50 fp16, a row, b column, 3 calls: c[0, 0]")
+    case, _, message = row["found"][0].partition(": ")
+    texts("the case of a launch whose bits are others", case)
+    assert message.startswith("c[0, 0]")
 
 
 def test_parameters_are_options(monkeypatch):
@@ -93,10 +95,10 @@ def test_a_call_gives_the_bits_of_the_device(name, monkeypatch):
     assert not np.array_equal(calls.launch_call(name)["bits"], expected)
 
 
-def test_a_call_whose_bits_are_the_devices_own_is_not_launched(monkeypatch):
+def test_a_call_whose_bits_are_the_devices_own_is_not_launched(monkeypatch, texts):
     monkeypatch.setattr(calls, "Gpu", None)
     row = calls.launch_call("matmul_fused_tiled-bf16")
-    assert row["free"] == "a division or function that the device approximates"
+    texts("why a call has bits of the device's own", row["free"])
 
 
 def test_a_call_that_fails_is_told(monkeypatch):

@@ -63,16 +63,17 @@ def test_each_of_them_is_registered():
 
 def test_what_raises_is_a_row(monkeypatch):
     def broken(a, b):
-        raise RuntimeError("CUDA error: illegal address")
+        raise RuntimeError(error)
 
     from gemmproof import KernelUnderTest
 
+    error = "CUDA error: illegal address"
     monkeypatch.setattr(huge, "find_kernel", lambda name: KernelUnderTest(name, broken))
     monkeypatch.setattr(huge, "SIZES", {2: {"a": (3, 3, 3)}})
     monkeypatch.setattr(huge.torch, "device", lambda name: CPU)
     row = huge.compare_kernel("broken", "fp16")
     assert not row["expected"]
-    assert "RuntimeError: CUDA error: illegal address" in huge.describe(row)
+    assert f"RuntimeError: {error}" in huge.describe(row)
 
 
 @pytest.mark.parametrize(("width", "problems"), huge.SIZES.items())

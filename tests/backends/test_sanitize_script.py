@@ -30,10 +30,11 @@ def test_a_tool_is_content_only_with_no_errors_and_calls(answer, expected):
 
 
 def test_what_a_tool_found_is_told():
-    answer = "========= Invalid __global__ write of size 2 bytes\n" + MEMCHECK.format("1 error")
+    found = "Invalid __global__ write of size 2 bytes"
+    answer = f"========= {found}\n" + MEMCHECK.format("1 error")
     row = {"kernel": "k", "format": "fp16", "tool": "memcheck", "seconds": 1.0}
     row |= sanitize.read_answer(answer)
-    assert "Invalid __global__ write of size 2 bytes" in sanitize.describe(row)
+    assert found in sanitize.describe(row)
     assert sanitize.describe(row).startswith("BAD k ")
 
 
@@ -97,12 +98,12 @@ def test_a_race_in_a_file_that_is_no_kernel_is_not_expected():
     assert not sanitize.read_answer(elsewhere)["expected"]
 
 
-def test_without_the_program_one_line_is_told(monkeypatch, capsys):
+def test_without_the_program_one_line_is_told(monkeypatch, capsys, texts):
     monkeypatch.setattr(sanitize, "find_program", lambda: None)
     with pytest.raises(SystemExit) as refused:
         sanitize.check_kernels()
     assert refused.value.code == 2
-    assert capsys.readouterr().err.startswith("sanitize: got no compute-sanitizer, expected it on")
+    texts("no compute-sanitizer", capsys.readouterr().err)
 
 
 def test_the_program_is_found_on_the_path(tmp_path, monkeypatch):

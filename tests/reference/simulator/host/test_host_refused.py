@@ -50,7 +50,7 @@ def test_refused_with_name_file_and_line(name, texts):
     where, _, why = str(caught.value).partition(": ")
     assert where == f"{HERE}:{line}"
     assert name in why
-    texts("what the fake device does not know", why.partition(" is ")[2])
+    texts("what the fake device does not know", why.partition(" (")[0].partition(" is ")[2])
     assert (caught.value.where.file, caught.value.where.line) == (__file__, line)
 
 
