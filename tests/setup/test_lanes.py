@@ -51,10 +51,10 @@ def run_pytest(tmp_path):
 
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "xdist"])
-def test_the_default_lane_says_last_how_many_tests_it_left_out(run, workers):
+def test_the_default_lane_says_last_how_many_tests_it_left_out(run, workers, texts):
     status, lines = run(FILE, "-q", *workers)
-    assert (status, lines[-1]) == (0, "2 tests were deselected: ./run test --full runs all")
-    assert "2 passed" in lines[-2]
+    assert (status, "2 passed" in lines[-2]) == (0, True)
+    texts("several tests are deselected", lines[-1])
 
 
 @pytest.mark.lane("full")
@@ -64,9 +64,10 @@ def test_the_full_lane_leaves_none_out(run):
 
 
 @pytest.mark.lane("full")
-def test_the_lane_holds_for_tests_that_are_named(run):
+def test_the_lane_holds_for_tests_that_are_named(run, texts):
     status, lines = run(FILE, "test_it.py::test_long[1]")
-    assert (status, lines[-1]) == (5, "1 test was deselected: ./run test --full runs all")
+    assert status == 5
+    texts("one test is deselected", lines[-1])
     for options in (["test_it.py::test_long[1]", "--full"], ["test_it.py::test_plain"]):
         status, lines = run(FILE, *options)
         assert (status, "1 passed" in lines[-1]) == (0, True)
