@@ -30,11 +30,11 @@ def test_a_tool_is_content_only_with_no_errors_and_calls(answer, expected):
 
 
 def test_what_a_tool_found_is_told():
-    found = "Invalid __global__ write of size 2 bytes"
-    answer = f"========= {found}\n" + MEMCHECK.format("1 error")
+    finding = "Invalid __global__ write of size 2 bytes"
+    answer = f"========= {finding}\n" + MEMCHECK.format("1 error")
     row = {"kernel": "k", "format": "fp16", "tool": "memcheck", "seconds": 1.0}
     row |= sanitize.read_answer(answer)
-    assert found in sanitize.describe(row)
+    assert finding in sanitize.describe(row)
     assert sanitize.describe(row).startswith("BAD k ")
 
 

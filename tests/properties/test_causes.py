@@ -212,8 +212,8 @@ def test_a_wrapped_load_is_recognised_with_its_line(texts):
         "b",
         line_of("w = tl.load"),
     )
-    told = root.message[root.message.index("as if ") :]
-    texts("an operand that is wrapped", told, line=root.where)
+    rest = root.message[root.message.index("as if ") :]
+    texts("an operand that is wrapped", rest, line=root.where)
 
 
 @pytest.mark.lane("full")
@@ -224,8 +224,8 @@ def test_a_shifted_load_is_recognised_with_its_line(texts):
         "b",
         line_of("w = tl.load"),
     )
-    told = root.message[root.message.index("as if ") :]
-    texts("an operand that is shifted", told, line=root.where)
+    rest = root.message[root.message.index("as if ") :]
+    texts("an operand that is shifted", rest, line=root.where)
 
 
 def test_of_two_stores_the_one_that_stored_the_wrong_element_is_named():
@@ -240,5 +240,5 @@ def test_where_torch_made_the_result_the_line_is_of_what_it_was_made_of(texts):
     (root,) = flawed("shift", after=lambda c: c.to(torch.float16))
     assert root.where == line_of("w = tl.load")
     (root,) = flawed("", after=lambda c: c + 1)
-    place = root.message.partition(": got")[0]
-    texts("a result that torch made of what is stored", place, line=root.where)
+    position = root.message.partition(": got")[0]
+    texts("a result that torch made of what is stored", position, line=root.where)

@@ -94,8 +94,8 @@ def test_a_change_weighs_what_a_reviewer_would_expect(name):
     now = signed(report(**others), inputs=inputs, baseline=signed())
     assert now.verdict == verdict
     assert now.code == ("error" if name == "error of ours" else EXIT_OF[verdict])
-    told = [change.text for change in (*now.reasons, *now.changes)]
-    assert told == [] if expected is None else any(expected in text for text in told), told
+    shown = [change.text for change in (*now.reasons, *now.changes)]
+    assert shown == [] if expected is None else any(expected in text for text in shown), shown
 
 
 def test_a_claim_on_compiled_code_that_is_gone_is_refused(texts):

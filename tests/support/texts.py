@@ -15,7 +15,7 @@ SECONDS = re.compile(r"\b\d+\.\d s\b")  # as measured ones are printed
 
 def replace_places(text: str, places: Mapping[str, str]) -> str:
     """Return the text with measured seconds, and each value of `places`, as `<name>`."""
-    for name, value in sorted(places.items(), key=lambda place: -len(place[1])):
+    for name, value in sorted(places.items(), key=lambda item: -len(item[1])):
         text = text.replace(value, f"<{name}>")
     return SECONDS.sub("<seconds> s", text)
 
