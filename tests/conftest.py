@@ -8,8 +8,8 @@ import pytest
 from _pytest.terminal import TerminalReporter
 from hypothesis import HealthCheck, settings
 from tests.engine_at_hand import share_engine
-from tests.support.texts import FILE, accept, compare, replace_places
 from tests.support.triton_versions import holds
+from tests.texts import FILE, accept, compare, replace_places
 
 from gemmproof.settings import find_settings
 

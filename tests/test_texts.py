@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from tests.support.texts import FILE, accept, compare, line_with, read_entries, replace_places
+from tests.texts import FILE, accept, compare, line_with, read_entries, replace_places
 
 TESTS = Path(__file__).parent
 FOLDERS = sorted(path.parent.name for path in TESTS.glob(f"*/{FILE}"))

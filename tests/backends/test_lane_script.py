@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from scripts.gpu import evidence, lane
 from tests.backends.fake_gpu import FakeGpu
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.worker.protocol import Compared
 

@@ -9,7 +9,7 @@ import pytest
 from tests.backends.fake_gpu import NAMES
 from tests.support.lanes import first_of_each
 from tests.support.pytest_project import ROOT, list_failed, run_pytest, write_project
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 PATHS = (Path(__file__).parent, ROOT)
 CONFTEST = """

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.support.cli_project import KERNELS, project_folder, register  # noqa: F401
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof import kernels
 from gemmproof.cli import EXIT, main

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cli_project import refuse
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.cli import EXIT, main
 from gemmproof.contract_search import widest as search

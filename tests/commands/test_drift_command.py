@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from tests.support import drift_kernels
 from tests.support.cli_project import NO_ROOM, refuse
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.cli import main, parse_options
 from gemmproof.drift import command

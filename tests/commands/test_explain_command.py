@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from tests.support.cli_project import NO_ROOM, refuse
 from tests.support.lanes import first_of_each
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.cli import main
 from gemmproof.engine.kernel_check import check

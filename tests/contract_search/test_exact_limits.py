@@ -22,7 +22,7 @@ from tests.corpora.mutants.offsets import (
     row_offset_of_a_in_32_bits,
 )
 from tests.corpora.mutants.table import MUTANTS
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.contract_search import limits as limits_module

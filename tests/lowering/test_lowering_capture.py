@@ -8,7 +8,7 @@ import pytest
 from tests.kernels.replaced_ptxas import hide_tools, replace_ptxas
 from tests.lowering import lowered_kernels
 from tests.lowering.lower import capture, label, run_task
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.compiled import compile as compiling
 from gemmproof.compiled.compile import join_launches

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.kernels.replaced_ptxas import replace_ptxas
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.cli import main
 

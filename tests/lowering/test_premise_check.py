@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.lowering import lowered_kernels as kernels
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.cli import EXIT, main
 from gemmproof.compiled.assumptions import AssumptionCheck

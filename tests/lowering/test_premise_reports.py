@@ -8,8 +8,8 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from tests.support.texts import line_with
 from tests.support.warm_process import run_module
+from tests.texts import line_with
 
 from gemmproof.cli import EXIT, main
 from gemmproof.engine.assemble import make_report

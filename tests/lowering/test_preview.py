@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.lowering.lower import label, run_task
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.cli import main
 from gemmproof.compiled.compile import lower_launch

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.lowering import lowered_kernels, swept_kernels
 from tests.lowering.lower import capture, label, run_task
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof import Contract, multiple_of
 from gemmproof.cli import main

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 from tests.support.lanes import first_of_each
 from tests.support.pytest_project import HEAD, ROOT, SUITE, list_failed, run_pytest, write_project
-from tests.support.texts import line_with
 from tests.support.warm_process import execute_module
+from tests.texts import line_with
 
 CONFTEST = """
 def pytest_gemm_kernels():

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from tests.report.reports_by_hand import notes
 from tests.support.pytest_project import HEAD, read_outcomes, run_pytest, write_project
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof import KernelUnderTest, suite
 from gemmproof.plugin import GemmItem

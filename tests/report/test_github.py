@@ -11,7 +11,7 @@ from tests.support.cli_project import (
     project_folder,  # noqa: F401
     register,
 )
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.cli import EXIT, main
 from gemmproof.report.ci import make_document

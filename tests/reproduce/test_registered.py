@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.reproduce.written_tests import ROOT
 from tests.support.cli_project import refuse
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.cli import main, parse_options
 from gemmproof.commands.groups import KernelOptions

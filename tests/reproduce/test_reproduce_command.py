@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.reproduce.written_tests import RIGHT, ROOT
 from tests.support.cli_project import refuse
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.cli import main
 from gemmproof.engine import saved_cases

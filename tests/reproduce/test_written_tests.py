@@ -13,7 +13,7 @@ from tests.reproduce.written_tests import (
     state_bug,
     write,
 )
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from scripts import environment
 from tests.setup.tiny_index import CPU, CUDA, run, write_clone, write_index, write_wheel
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 pytest.importorskip("setuptools", minversion="77")
 ROOT = Path(__file__).parents[2]

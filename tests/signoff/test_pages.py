@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.signoff.made_signoffs import FINDING, LIMITS, ODD, PROPERTIES, identity, report, signed
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.report.record import UNKNOWN, Coverage, Identity, ProofResult
 from gemmproof.report.text import clean

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cli_project import project_folder, refuse  # noqa: F401
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.cli import EXIT, main
 

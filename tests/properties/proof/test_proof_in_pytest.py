@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.support.pytest_project import list_failed, run_pytest, write_project
-from tests.support.texts import line_with
+from tests.texts import line_with
 
 from gemmproof.cli import EXIT, main
 from gemmproof.worker import entry_points
