@@ -18,9 +18,7 @@ import triton.language as tl
 from ..arguments import MAX_SIZE, num_sms
 from ..checks import check_operand, check_out
 from ..matmul_splitk import add_shares, can_overlap
-from .packing import BLOCK as BLOCK_K
-from .packing import PER_WORD
-from .widening import widen_bytes, widen_words
+from .widening import BLOCK_K, PER_WORD, widen_bytes, widen_words
 
 #: (BLOCK_M, BLOCK_N, num_warps, num_stages) and the programs for which an SM has room, by the
 #: weights in a word: the first whose rows M does not exceed, else the last.

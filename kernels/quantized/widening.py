@@ -1,5 +1,7 @@
 """Weights of 8 or 4 bits as the numbers that tensor cores take, without converting integers.
 
+Four weights of 4 bits lie in a word of 16, in the order in which they are widened.
+
 Bits that become the fraction of a number whose last place is 1 (of 1024 in fp16, of 128 in bf16, of
 2**23 in fp32) add their integer to it, and one subtraction removes it with the zero point. That is
 exact, and conversions of integers have a quarter of its throughput or less.
@@ -10,10 +12,14 @@ exact, and conversions of integers have a quarter of its throughput or less.
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 
-from .packing import PER_WORD
+#: Rows of weights that lie in the same rows of words.
+BLOCK_K = 128
+#: Weights in a word.
+PER_WORD = 4
 
 
 def _take(i: int, magic: str) -> str:
@@ -72,3 +78,34 @@ def widen_bytes(b, zero, DTYPE: tl.constexpr):
         BYTES_F32, "=r,=r,r", [b], dtype=tl.int32, is_pure=True, pack=2
     )
     return (bits.to(tl.float32, bitcast=True) - (zero + 8388736.0)[:, None]).to(DTYPE)
+
+
+# -- packing ---------------------------------------------------------------------------------------
+def pack_int4(w: torch.Tensor) -> torch.Tensor:
+    """Words (32 ceil(K / 128), N) of int16 that hold weights (K, N) of 0 to 15.
+
+    Bits 4 i to 4 i + 3 of word 32 t + j are weight 128 t + 32 i + j, for i from 0 to 3 and j from 0
+    to 31; past K they are 0. So a word beside the next one has, at each i, two weights beside each
+    other. The words of a column lie beside each other in memory, which `matmul_w4` reads fastest.
+    Symmetric weights of -8 to 7 are packed as `w + 8`, of which 8 is the zero point.
+
+    Raises TypeError for what is no matrix of integers, ValueError for other values.
+    """
+    if not isinstance(w, torch.Tensor):
+        raise TypeError(f"pack_int4: got w of {type(w).__name__}, expected torch.Tensor")
+    if w.dtype.is_floating_point or w.dtype.is_complex:
+        raise TypeError(f"pack_int4: got w of {w.dtype}, expected integers")
+    if w.dim() != 2:
+        raise ValueError(f"pack_int4: got w of shape {tuple(w.shape)}, expected two dimensions")
+    if w.numel() and not 0 <= int(w.min()) <= int(w.max()) < 16:
+        low, high = int(w.min()), int(w.max())
+        raise ValueError(f"pack_int4: got w of {low} to {high}, expected 0 to 15")
+    K, N = w.shape
+    blocks = -(-K // BLOCK_K)
+    padded = torch.zeros((N, blocks * BLOCK_K), dtype=torch.int32, device=w.device)
+    padded[:, :K] = w.T
+    nibbles = padded.view(N, blocks, PER_WORD, BLOCK_K // PER_WORD)
+    packed = torch.zeros_like(nibbles[:, :, 0])
+    for i in range(PER_WORD):
+        packed |= nibbles[:, :, i] << 4 * i
+    return packed.to(torch.int16).view(N, blocks * BLOCK_K // PER_WORD).T
