@@ -12,7 +12,7 @@ from gemmproof.reference.arithmetic import (
     two_sum,
     widen,
 )
-from gemmproof.reference.dot.model import SPLITS, DotModel, order_k, pieces, slices
+from gemmproof.reference.dot import SPLITS, DotModel, order_k, pieces, slices
 from gemmproof.reference.dot.tensor_core import Unit
 from gemmproof.reference.formats import FORMATS, Format, format_named
 

@@ -21,8 +21,14 @@ from gemmproof.properties.address_map import (
 )
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import parameters_of
-from gemmproof.properties.proof.domain import Domain, NotExpressible, list_domains
-from gemmproof.properties.proof.wrapper_paths import TraceCache, Untraced, list_paths
+from gemmproof.properties.proof.domain import (
+    Domain,
+    NotExpressible,
+    TraceCache,
+    Untraced,
+    list_domains,
+    list_paths,
+)
 from gemmproof.reference.symbolic.formulas import (
     Expression,
     Namer,
@@ -40,8 +46,7 @@ from gemmproof.reference.symbolic.obligations.indices import NotAffine, Verdict,
 from gemmproof.reference.symbolic.solver import YES, Model, OutOfTime, Solver, fresh_state
 from gemmproof.reference.symbolic.source import NamingMachine, Scene, add_to_mask
 from gemmproof.reference.symbolic.terms import Cond, Poly, every, le, lt
-from gemmproof.reference.symbolic.tracing import Path
-from gemmproof.reference.symbolic.tracing.trace import TracedLaunch
+from gemmproof.reference.symbolic.tracing.trace import Path, TracedLaunch
 from gemmproof.reference.work import counted_seconds
 
 # -- accesses ------------------------------------------------------------------------------------

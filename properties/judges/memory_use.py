@@ -17,7 +17,7 @@ from gemmproof.properties.judges.exact_values import list_shapes
 from gemmproof.properties.kernel import READ
 from gemmproof.properties.observation import Observation, axis_named, introduce, word
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.mirrors.mirrored_launch import (
+from gemmproof.reference.mirrored_launch import (
     MirrorCall,
     MirrorTensor,
     Pid,

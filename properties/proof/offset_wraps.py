@@ -9,14 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.proof.domain import Domain, NotExpressible, list_domains
-from gemmproof.properties.proof.prove import list_spans
-from gemmproof.properties.proof.wrapper_paths import (
+from gemmproof.properties.proof.domain import (
     EVERY_PATH_RAISES,
+    Domain,
+    NotExpressible,
     TraceCache,
     TracedPath,
     iter_traced_paths,
+    list_domains,
 )
+from gemmproof.properties.proof.prove import list_spans
 from gemmproof.reference.symbolic.interpreter.integer_rules import fits
 from gemmproof.reference.symbolic.interpreter.interpret import NotInterpretable
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch.utils._pytree import tree_leaves
 
-from gemmproof.properties.proof.ledger import Obligation
 from gemmproof.reference.symbolic.interpreter.interpret import Machine
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
 from gemmproof.reference.symbolic.obligations.contents import (
@@ -22,7 +21,13 @@ from gemmproof.reference.symbolic.obligations.contents import (
 )
 from gemmproof.reference.symbolic.obligations.coverage import judge_all, judge_twice
 from gemmproof.reference.symbolic.obligations.in_bounds import Origins, is_whole
-from gemmproof.reference.symbolic.obligations.indices import OPEN, PROVED, REFUTED, Verdict
+from gemmproof.reference.symbolic.obligations.indices import (
+    OPEN,
+    PROVED,
+    REFUTED,
+    Obligation,
+    Verdict,
+)
 from gemmproof.reference.symbolic.obligations.product import (
     WIDE,
     Leaving,
@@ -32,8 +37,7 @@ from gemmproof.reference.symbolic.obligations.product import (
 )
 from gemmproof.reference.symbolic.solver import YES, Solver
 from gemmproof.reference.symbolic.terms import Atom, eq, some
-from gemmproof.reference.symbolic.tracing import Path
-from gemmproof.reference.symbolic.tracing.trace import TensorView, TorchCall
+from gemmproof.reference.symbolic.tracing.trace import Path, TensorView, TorchCall
 from gemmproof.reference.ttir import DTYPES
 
 # -- stores around a launch ----------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from gemmproof.reference.arithmetic import Array, round_to, to_fp32
-from gemmproof.reference.dot.model import DotModel
+from gemmproof.reference.dot import DotModel
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gemmproof.reference.dot.model import DotModel, Split, dot_model
+from gemmproof.reference.dot import DotModel, Split, dot_model
 from gemmproof.reference.formats import FORMATS, FP8
 from gemmproof.reference.gpus import GPUS, TARGETS, TensorCore
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import triton
 
-from gemmproof.reference.dot.model import SPLITS
+from gemmproof.reference.dot import SPLITS
 from gemmproof.reference.ptx.instruction_operands import label_freedom
 from gemmproof.reference.simulation import Unsupported, Where
-from gemmproof.reference.simulator.checks.access import check_defined
+from gemmproof.reference.simulator.checks import check_defined
 from gemmproof.reference.simulator.ops import OPERATIONS
 from gemmproof.reference.simulator.ops.dots import folds_sum, is_zero
 from gemmproof.reference.simulator.ops.hints import HINTS, judge_hints

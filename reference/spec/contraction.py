@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmproof.reference.arithmetic import Array, round_to
 from gemmproof.reference.bounds import bound_unread
-from gemmproof.reference.dot.model import DotModel, dot_model
+from gemmproof.reference.dot import DotModel, dot_model
 from gemmproof.reference.formats import FORMATS, FP8, Format
 from gemmproof.reference.spec import operations
 from gemmproof.reference.spec.array import (

@@ -32,8 +32,7 @@ from gemmproof.reference.symbolic.interpreter.interpret import Claim, Machine
 from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
 from gemmproof.reference.symbolic.lemmas import LANE
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate, le, term, walk
-from gemmproof.reference.symbolic.tracing import Path
-from gemmproof.reference.symbolic.tracing.trace import TensorView, TorchCall, TracedLaunch
+from gemmproof.reference.symbolic.tracing.trace import Path, TensorView, TorchCall, TracedLaunch
 
 # -- torch's operations --------------------------------------------------------------------------
 # operations that are the same on float64 as on any type that holds their numbers

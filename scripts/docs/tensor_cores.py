@@ -10,8 +10,7 @@ from scripts.docs.markdown import fill, make_table, update
 from gemmproof.drift.plot import scale_axes
 from gemmproof.properties.judges.accumulator_drift import Measure, measure
 from gemmproof.reference.accumulator import Accumulator
-from gemmproof.reference.dot import DotModel, dot_model
-from gemmproof.reference.dot.model import is_emulated
+from gemmproof.reference.dot import DotModel, dot_model, is_emulated
 from gemmproof.reference.dot.tensor_core import Unit
 from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.reference.formats import FORMATS

@@ -16,7 +16,8 @@ from gemmproof.properties.cases.operands import copy_elements
 from gemmproof.properties.judges import determinism, exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.property_table import BY_NAME, PROPERTIES
-from gemmproof.reference.mirrors import MIRRORS, launch_of, touches_of
+from gemmproof.reference.mirrored_launch import launch_of
+from gemmproof.reference.mirrors import MIRRORS
 from gemmproof.reference.simulation import Fault, KernelError, Launch, Run, Where
 
 RESULTS = {
@@ -197,9 +198,8 @@ def test_the_mirror_property_compares_access_by_access():
                 (tuple(c.shape), c.stride()),
                 constants,
             )
-            touches = [
-                t for pid in kernel.pids(described) for t in touches_of(kernel, described, pid)
-            ]
+            (specified,) = kernel.state(described)
+            touches = [touch for pid in specified.pids() for touch in specified.touches(pid)]
             trace.append(("k", (2, 2, 1), [_all_programs(t) for t in change(touches)]))
             launched = Launch("k", (2, 2, 1), constants, 0, 1, ((16, 16, 16),), False, HERE)
             return Run(result=c, launches=[launched])

@@ -17,7 +17,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
 from gemmproof.properties.cases.generate import Survey
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.reference.mirrors import mirror_for
+from gemmproof.reference.mirrors import MIRRORS
 from gemmproof.reference.simulator import run
 
 INVARIANT = wide(batch_invariant=True)
@@ -127,7 +127,7 @@ def test_few_multiprocessors_make_a_persistent_kernel_walk():
 def test_our_persistent_kernel_is_run_with_few_multiprocessors_and_so_is_its_mirror():
     cases = corners(wide(), Survey(asks_sms=True), "fp16")
     assert {case.sms for case in cases} == {None, 1, 7}
-    kernel = KernelUnderTest("p", matmul_persistent, mirror=mirror_for("matmul_persistent"))
+    kernel = KernelUnderTest("p", matmul_persistent, mirror=MIRRORS["matmul_persistent"])
     case = Case(200, 300, 20, config=4, sms=7)
     outcome = observe(kernel, case, Simulator(None, run))
     assert outcome.asked_sms

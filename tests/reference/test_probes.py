@@ -19,8 +19,7 @@ from gemmproof.reference.accumulator import (
     probe_output,
 )
 from gemmproof.reference.arithmetic import Array, round_tf32_rna, round_to, widen
-from gemmproof.reference.dot import DotModel, dot_model
-from gemmproof.reference.dot.model import EMULATION_ORDER
+from gemmproof.reference.dot import EMULATION_ORDER, DotModel, dot_model
 from gemmproof.reference.dot.triton_dot import kwidth_order, triton_dot
 from gemmproof.reference.formats import FORMATS
 

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from gemmproof.reference.mirrors import MIRRORS, MirrorLaunch
-from gemmproof.reference.mirrors.mirrored_kernels import order_grouped, persistent
+from gemmproof.reference.mirrored_launch import MirrorLaunch
+from gemmproof.reference.mirrors import MIRRORS, order_grouped, persistent
 
 SIZES = list(itertools.product(range(8), range(8)))
 
@@ -36,7 +36,8 @@ def test_programs_of_a_grid_share_out_the_tiles(name, GROUP_M):
     mirror = MIRRORS[name]
     for size, NUM_SMS in itertools.product(SIZES, (1, 2, 7, 60)):
         given = launch(*size, GROUP_M, NUM_SMS)
-        tiles = [tile for pid in mirror.pids(given) for tile in mirror.tiles(given, pid)]
+        (specified,) = mirror.state(given)
+        tiles = [tile for pid in specified.pids() for tile in mirror.tiles(given, pid)]
         assert sorted(tiles) == row_major(*size)
 
 

@@ -24,13 +24,14 @@ from tests.support.simulator_cases import (
     reserve,
 )
 from tests.support.simulator_kernels import multiply
+from tests.witnesses.computed_mirrors import run_grid
 from triton.runtime.interpreter import GridExecutor
 
 from gemmproof.properties.codec import encode
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.dot import dot_model
-from gemmproof.reference.mirrors import launch_of, mirror_for, run_grid, touches_of
-from gemmproof.reference.mirrors.mirrored_launch import Touch, first_difference
+from gemmproof.reference.mirrored_launch import Touch, first_difference, launch_of
+from gemmproof.reference.mirrors import MIRRORS
 
 # CPU arguments are used in place; copying them back onto themselves would touch every page of the
 # huge parents below.
@@ -132,9 +133,8 @@ def compare(case: Case) -> tuple[int, str | None]:
     dirty = out.untyped_storage().clone()
     touches, launch = call(case, a, b, out)
 
-    mirror = mirror_for(case.kernel)
     arrays = {"a": flat(a), "b": flat(b), "c": mirrored}
-    runs = run_grid(mirror, launch, arrays, dot_model(None, case.dtype).dot)
+    runs = run_grid(case.kernel, launch, arrays, dot_model(None, case.dtype).dot)
     expected = [touch for run in runs.values() for touch in run.touches]
     difference = first_difference(touches, expected)
     if difference is None and flat(out).tobytes() != mirrored.tobytes():
@@ -160,8 +160,8 @@ def find_huge(kernel: str) -> list[str]:
         out = reserve(34, 35, strides, torch.int32)
         fill(a, 1), fill(b, 2)
         touches, launch = call(case, a, b, out)
-        mirror = mirror_for(case.kernel)
-        expected = [t for pid in mirror.pids(launch) for t in touches_of(mirror, launch, pid)]
+        (specified,) = MIRRORS[case.kernel].state(launch)
+        expected = [touch for pid in specified.pids() for touch in specified.touches(pid)]
         difference = first_difference(touches, expected)
         if difference is None and not (out.long() == a.long() @ b.long()).all():
             difference = "c: got other values than the exact product"

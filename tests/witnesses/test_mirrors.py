@@ -7,19 +7,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from tests.support.interpreter_process import start_interpreter
+from tests.witnesses.computed_mirrors import run_grid
 
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.dot import dot_model
 from gemmproof.reference.formats import FORMATS
-from gemmproof.reference.mirrors import (
-    MIRRORS,
-    MirrorLaunch,
-    launch_of,
-    mirror_for,
-    run_grid,
-    touches_of,
-)
-from gemmproof.reference.mirrors.mirrored_launch import first_difference
+from gemmproof.reference.mirrored_launch import MirrorLaunch, first_difference, launch_of
+from gemmproof.reference.mirrors import MIRRORS
 
 CASES = 40
 # it fetches by descriptors, of which the interpreter keeps no offsets: see test_kernels_tma.py
@@ -75,7 +69,7 @@ def test_a_mirror_computes_the_product_in_every_format(name, in_format):
     a = rng.integers(-2, 3, (launch.M, launch.K)).astype(storage)
     b = rng.integers(-2, 3, (launch.K, launch.N)).astype(storage)
     c = np.full((launch.M, launch.N), 99, np.int32 if in_format == "int8" else np.float32)
-    run_grid(mirror_for(name), launch, {"a": a.ravel(), "b": b.ravel(), "c": c.ravel()}, model.dot)
+    run_grid(name, launch, {"a": a.ravel(), "b": b.ravel(), "c": c.ravel()}, model.dot)
     exact, _ = exact_product(a, b)
     assert (c == exact).all()
 
@@ -86,7 +80,7 @@ def test_a_mirror_stores_fp8_saturated_and_keeps_the_whole_tile():
     operand = np.array([448], ml_dtypes.float8_e4m3fn)
     c = np.zeros(1, ml_dtypes.float8_e4m3fn)
     arrays = {"a": operand, "b": operand, "c": c}
-    runs = run_grid(mirror_for("matmul"), launch, arrays, dot_model(None, "fp8e4m3").dot)
+    runs = run_grid("matmul", launch, arrays, dot_model(None, "fp8e4m3").dot)
     assert float(c[0]) == 448.0
     assert runs[0, 0, 0].tiles[0].shape == (16, 32)
 
@@ -97,9 +91,7 @@ def test_without_k_a_mirror_only_stores_zeros(name):
     launch = make_launch(name, K=0)
     c = np.full(launch.M * launch.N, 99.0, np.float32)
     empty = np.zeros(0, np.float32)
-    runs = run_grid(
-        mirror_for(name), launch, {"a": empty, "b": empty, "c": c}, dot_model(None, "fp32").dot
-    )
+    runs = run_grid(name, launch, {"a": empty, "b": empty, "c": c}, dot_model(None, "fp32").dot)
     assert {touch.kind for run in runs.values() for touch in run.touches} == {"store"}
     assert not c.any()
 
@@ -110,7 +102,7 @@ def test_promotion_sums_each_block_from_zero(promote, expected):
     launch = make_launch("matmul", M=1, N=1, K=18, promote=promote)
     a = np.array([1.0] + 15 * [0.0] + 2 * [2.0**-24], np.float32)
     arrays = {"a": a, "b": np.ones(18, np.float32), "c": np.zeros(1, np.float32)}
-    run_grid(mirror_for("matmul"), launch, arrays, dot_model(None, "fp32").dot)
+    run_grid("matmul", launch, arrays, dot_model(None, "fp32").dot)
     assert arrays["c"][0] == expected
 
 
@@ -128,7 +120,7 @@ def test_promotion_sums_each_block_from_zero(promote, expected):
 )
 def test_a_difference_names_the_access_and_the_lane(change, message):
     """Each field of a touch, changed alone, is seen."""
-    touches = touches_of(mirror_for("matmul"), make_launch("matmul", M=3), (0, 0, 0))
+    touches = MIRRORS["matmul"].state(make_launch("matmul", M=3))[0].touches((0, 0, 0))
     assert first_difference(touches, touches) is None
     changed = replace(touches[0], **change(touches[0]))
     difference = first_difference([changed, *touches[1:]], touches)
@@ -138,7 +130,7 @@ def test_a_difference_names_the_access_and_the_lane(change, message):
 
 def test_a_missing_access_is_a_difference():
     """The shorter trace is distinguished from the longer one."""
-    touches = touches_of(mirror_for("matmul"), make_launch("matmul"), (0, 0, 0))
+    touches = MIRRORS["matmul"].state(make_launch("matmul"))[0].touches((0, 0, 0))
     message = "access 4, store c by pid (0, 0, 0), 16x32 lanes: got 4 accesses, expected 5"
     assert first_difference(touches[:-1], touches) == message
 
@@ -150,5 +142,3 @@ def test_a_launch_needs_matching_shapes_and_tile_sizes():
         launch_of(pair, pair, ((3, 2), (2, 1)), {})
     with pytest.raises(ValueError, match=r"launch_of: got \['BLOCK_M'\], expected BLOCK_N BLOCK_K"):
         launch_of(pair, pair, pair, {"BLOCK_M": 16})
-    with pytest.raises(ValueError, match=r"mirror_for: got 'mm', expected one of matmul "):
-        mirror_for("mm")

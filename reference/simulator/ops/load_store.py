@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmproof.reference.simulation import Unsupported
 from gemmproof.reference.simulator import session
-from gemmproof.reference.simulator.checks.access import (
+from gemmproof.reference.simulator.checks import (
     MASKED,
     STRAY,
     UNKNOWN,
@@ -18,11 +18,12 @@ from gemmproof.reference.simulator.checks.access import (
     UNWRITTEN,
     Lanes,
     all_inside,
+    beyond_view,
     element_of,
     judge,
+    note,
     trace,
 )
-from gemmproof.reference.simulator.checks.messages import beyond_view, note
 from gemmproof.reference.simulator.memory import Argument, Storage, uninitialised_value
 from gemmproof.reference.simulator.ops.dots import Shared, Tiles, find_shared
 from gemmproof.reference.simulator.ops.floats import canonical

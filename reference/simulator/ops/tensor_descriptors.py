@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.simulation import Unsupported
-from gemmproof.reference.simulator.checks.messages import (
+from gemmproof.reference.simulator.checks import (
     BLOCK_POINTER,
     DESCRIPTOR,
     Box,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,6 +45,14 @@ class Verdict:
     why: str = ""
     model: Model | None = None
     lacks: Cond | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Obligation:
+    """A condition to be proved: `terms` are all its parts, `judge` has a solver judge it."""
+
+    terms: tuple[Any, ...]
+    judge: Callable[[Solver], Iterable[Verdict]]
 
 
 def ask(

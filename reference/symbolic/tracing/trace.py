@@ -11,7 +11,6 @@ from gemmproof.reference.simulation import Where
 from gemmproof.reference.symbolic.terms import (
     FALSE,
     TRUE,
-    Atom,
     Cond,
     Poly,
     eq,
@@ -249,9 +248,6 @@ class Trace:
     unvisited: list[Unvisited]
     runs: list[WrapperRun] = field(default_factory=list)
     leaves: list[Path] = field(default_factory=list)
-
-
-Hints = Mapping[Atom, int]
 
 
 # -- translate -----------------------------------------------------------------------------------

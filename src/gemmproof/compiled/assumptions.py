@@ -29,8 +29,7 @@ from gemmproof.compiled.record import (
     Result,
     count_instructions,
 )
-from gemmproof.reference.dot import DotModel
-from gemmproof.reference.dot.model import SPLITS
+from gemmproof.reference.dot import SPLITS, DotModel
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.simulation import Launch, PredictedDot

@@ -5,14 +5,14 @@ from tests.reference.symbolic import traced_wrappers
 
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.proof import wrapper_paths as paths
-from gemmproof.properties.proof.domain import list_domains
-from gemmproof.properties.proof.wrapper_paths import (
+from gemmproof.properties.proof import domain as paths
+from gemmproof.properties.proof.domain import (
     EVERY_PATH_RAISES,
     TraceCache,
     TracedPath,
     Untraced,
     iter_traced_paths,
+    list_domains,
 )
 
 

@@ -13,7 +13,7 @@ from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.codec import decode, dump, encode, parse
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.proof import Proof, Proofs, prove
-from gemmproof.properties.proof.ledger import ProofLedger
+from gemmproof.properties.proof.prove import ProofLedger
 from gemmproof.reference.simulation import Fault, Where
 from gemmproof.reference.symbolic.obligations.indices import REFUTED as FAILS
 from gemmproof.reference.symbolic.obligations.indices import Verdict

@@ -14,11 +14,11 @@ from gemmproof.properties.codec import dump, parse
 from gemmproof.properties.judges import memory_use
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, TIME
 from gemmproof.properties.proof import prove as prove_module
-from gemmproof.properties.proof.branch_coverage import BranchCoverage
-from gemmproof.properties.proof.ledger import ABOUT, ProofLedger
-from gemmproof.properties.proof.prove import _conclude, prove
+from gemmproof.properties.proof.cases_of_paths import BranchCoverage
+from gemmproof.properties.proof.prove import ABOUT, ProofLedger, _conclude, prove
+from gemmproof.reference.symbolic import tracing
 from gemmproof.reference.symbolic.solver import OutOfTime
-from gemmproof.reference.symbolic.tracing import paths, symbolic_shapes
+from gemmproof.reference.symbolic.tracing import symbolic_shapes
 from gemmproof.report.record import Report
 from gemmproof.worker.protocol import CaseStarted, Event
 
@@ -109,7 +109,7 @@ GUARDED = wrappers.rows_beyond_the_largest_case
     [
         (plain, 0.0, None, "0 s were not enough"),
         (GUARDED, 10.0, symbolic_shapes, "out of time"),
-        (GUARDED, 10.0, paths, "a path that was not run: out of time"),
+        (GUARDED, 10.0, tracing, "a path that was not run: out of time"),
     ],
 )
 def test_a_prover_without_time_says_so(wrapper, seconds, clock, why, monkeypatch):

@@ -7,8 +7,7 @@ import pytest
 from tests.support.dot_oracle import fused_chain, operand
 
 from gemmproof.reference.arithmetic import bits, widen
-from gemmproof.reference.dot import dot_model
-from gemmproof.reference.dot.model import EMULATION_ORDER
+from gemmproof.reference.dot import EMULATION_ORDER, dot_model
 from gemmproof.reference.dot.stacked import computed_factors, computed_format, factors
 from gemmproof.reference.dot.triton_dot import NoModel, folds, kwidth_order, triton_dot
 from gemmproof.reference.formats import FORMATS

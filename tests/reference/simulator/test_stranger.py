@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 from tests.support.simulator_lanes import launcher, result_of
 
-from gemmproof.reference.simulator import LimitExceeded, run, simulate
+from gemmproof.reference.simulation import LimitExceeded
+from gemmproof.reference.simulator import run, simulate
 
 
 @triton.jit

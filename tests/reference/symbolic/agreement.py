@@ -11,8 +11,13 @@ import numpy as np
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.observe import keep_state, observe
 from gemmproof.properties.cases.generate import is_admitted
-from gemmproof.properties.proof.domain import NotExpressible, list_domains
-from gemmproof.properties.proof.wrapper_paths import TraceCache, Untraced, list_paths
+from gemmproof.properties.proof.domain import (
+    NotExpressible,
+    TraceCache,
+    Untraced,
+    list_domains,
+    list_paths,
+)
 from gemmproof.reference.symbolic.interpreter import follow
 from gemmproof.reference.symbolic.interpreter.interpret import NotInterpretable
 from gemmproof.reference.symbolic.lemmas import LANE

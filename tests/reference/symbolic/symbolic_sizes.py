@@ -6,7 +6,8 @@ import torch
 import z3
 
 from gemmproof.reference.symbolic.terms import TRUE, Cond, symbol
-from gemmproof.reference.symbolic.tracing import Symbolic, trace_wrapper
+from gemmproof.reference.symbolic.tracing import trace_wrapper
+from gemmproof.reference.symbolic.tracing.trace import Symbolic
 
 M, N, K, BATCH = (symbol(name, is_natural=True) for name in ("M", "N", "K", "batch"))
 STEPS = {

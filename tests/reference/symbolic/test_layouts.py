@@ -9,8 +9,8 @@ from tests.reference.symbolic.symbolic_sizes import trace
 
 from gemmproof.reference.symbolic.terms import TRUE, eq, evaluate, le, symbol
 from gemmproof.reference.symbolic.terms import make as make_term
-from gemmproof.reference.symbolic.tracing import Symbolic
 from gemmproof.reference.symbolic.tracing.symbolic_shapes import Known
+from gemmproof.reference.symbolic.tracing.trace import Symbolic
 
 pad = torch.nn.functional.pad
 OPERATIONS = {

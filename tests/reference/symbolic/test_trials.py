@@ -12,10 +12,9 @@ from tests.support.wide import wide
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.proof.counterexamples import seek, try_case
-from gemmproof.properties.proof.domain import list_domains
-from gemmproof.properties.proof.ledger import ABOUT
-from gemmproof.properties.proof.wrapper_paths import TraceCache, Untraced, iter_traced_paths
+from gemmproof.properties.proof.cases_of_paths import seek, try_case
+from gemmproof.properties.proof.domain import TraceCache, Untraced, iter_traced_paths, list_domains
+from gemmproof.properties.proof.prove import ABOUT
 from gemmproof.reference.work import counted_seconds
 
 BOUNDS, FIT, HINTS, ONCE = memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS, memory_use.ONCE

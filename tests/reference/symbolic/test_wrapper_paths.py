@@ -12,10 +12,11 @@ from tests.reference.symbolic import traced_wrappers as wrappers
 from tests.reference.symbolic.symbolic_sizes import STEPS, K, M, N, operands, trace
 
 from gemmproof import kernels
+from gemmproof.reference.symbolic import tracing
 from gemmproof.reference.symbolic.terms import eq, evaluate, every, le, make, term
-from gemmproof.reference.symbolic.tracing import Path as PathOfWrapper
-from gemmproof.reference.symbolic.tracing import paths, take_config
+from gemmproof.reference.symbolic.tracing import take_config
 from gemmproof.reference.symbolic.tracing.trace import HostDescriptor, TensorView
+from gemmproof.reference.symbolic.tracing.trace import Path as PathOfWrapper
 
 SOME = every(le(1, n) for n in (M, N, K))
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "right.py"
@@ -232,8 +233,8 @@ def test_paths_and_time_are_limited(monkeypatch):
     assert "out of time" in str(late.paths[0].failed)
     assert late.paths[0].failed.late
     # once the first path was run
-    monkeypatch.setattr(paths, "counted_seconds", lambda: float("inf"))
-    monkeypatch.setattr(paths, "_run", partial(_before_the_end, paths._run))
+    monkeypatch.setattr(tracing, "counted_seconds", lambda: float("inf"))
+    monkeypatch.setattr(tracing, "_run", partial(_before_the_end, tracing._run))
     assert {(x.why, x.late) for x in trace(wrappers.refuses, deadline=1.0).unvisited} == {
         ("out of time", True)
     }

@@ -10,7 +10,8 @@ import triton
 import triton.language as tl
 from tests.support.simulator_lanes import launcher, result_of
 
-from gemmproof.reference.simulator import CompileError, Exhausted, LimitExceeded, run, session
+from gemmproof.reference.simulation import CompileError, Exhausted, LimitExceeded
+from gemmproof.reference.simulator import run, session
 
 
 @triton.jit

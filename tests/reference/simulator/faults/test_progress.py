@@ -14,7 +14,8 @@ from tests.support.simulator_lanes import launcher
 from gemmproof.reference.dot.tensor_core import fma_chain
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.provenance import BEAT, Heartbeat
-from gemmproof.reference.simulator import Exhausted, LimitExceeded, run, session
+from gemmproof.reference.simulation import Exhausted, LimitExceeded
+from gemmproof.reference.simulator import run, session
 from gemmproof.reference.work import METER
 
 

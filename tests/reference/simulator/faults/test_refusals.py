@@ -11,7 +11,8 @@ import triton.language as tl
 from tests.support.simulator_lanes import launcher
 from tests.support.simulator_masks import line
 
-from gemmproof.reference.simulator import CompileError, KernelError, Unsupported, run, session
+from gemmproof.reference.simulation import CompileError, KernelError, Unsupported
+from gemmproof.reference.simulator import run, session
 
 
 @triton.jit

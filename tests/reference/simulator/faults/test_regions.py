@@ -7,7 +7,8 @@ import triton.language as tl
 from tests.support.simulator_lanes import launcher, result_of
 from tests.support.simulator_masks import line, the
 
-from gemmproof.reference.simulator import KernelError, run
+from gemmproof.reference.simulation import KernelError
+from gemmproof.reference.simulator import run
 
 N, PROGRAMS = 64, 4
 X = torch.arange(PROGRAMS * N, dtype=torch.int32)

@@ -9,7 +9,8 @@ from triton.runtime import _allocation
 
 from gemmproof import KernelUnderTest, check
 from gemmproof.properties.cases.case import Case
-from gemmproof.reference.simulator import KernelError, run
+from gemmproof.reference.simulation import KernelError
+from gemmproof.reference.simulator import run
 
 CASE = Case(16, 16, 16, "fp16")
 
@@ -79,7 +80,7 @@ def test_a_missing_allocator_is_told_with_the_line_of_the_launch(no_allocator, t
     x = torch.ones(16, 16)
     with pytest.raises(KernelError, match="nothing called triton") as caught:
         run(make_copy, x, target=target)
-    assert str(caught.value.where).startswith("test_allocator.py:29")
+    assert str(caught.value.where).startswith("test_allocator.py:30")
     triton.set_allocator(allocate)
     assert torch.equal(run(make_copy, x, target=target).result, x)
 
@@ -101,7 +102,7 @@ def test_a_check_finds_it_and_kernels_share_no_allocator(no_allocator, texts):
     (finding,) = report.findings
     assert finding.property == "runs_to_completion"
     texts("descriptors without an allocator", finding.message, line=finding.where)
-    assert finding.where.startswith("test_allocator.py:47")
+    assert finding.where.startswith("test_allocator.py:48")
     assert check_product(once).verdict == "pass"
     assert check_product(once).verdict == "pass"
     assert check_product(forgetting).verdict == "fail"

@@ -12,7 +12,7 @@ import torch
 
 from gemmproof.cli import EXIT, main
 from gemmproof.fake_device import DeviceRequest, fake_device
-from gemmproof.reference.fake_cuda.driver import changes
+from gemmproof.reference.fake_cuda import changes
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.simulator import run, simulate
 from gemmproof.target import TargetError, load, load_file, parse

@@ -10,8 +10,9 @@ import torch
 import triton
 from tests.reference.simulator.host.test_host_side import launch
 
-from gemmproof.reference.fake_cuda.driver import fake_gpu
-from gemmproof.reference.simulator import Unsupported, run, simulate
+from gemmproof.reference.fake_cuda import fake_gpu
+from gemmproof.reference.simulation import Unsupported
+from gemmproof.reference.simulator import run, simulate
 
 A, B = torch.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(3, 2)
 HERE = Path(__file__).name

@@ -11,7 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
-from gemmproof.reference.simulator import Unsupported, run, simulate
+from gemmproof.reference.simulation import Unsupported
+from gemmproof.reference.simulator import run, simulate
 
 A, B = torch.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(3, 2)
 HERE = Path(__file__).name

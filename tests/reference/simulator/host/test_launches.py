@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 from tests.support.simulator_lanes import launcher, result_of
 
-from gemmproof.reference.simulator import KernelError, Unsupported, run, session
+from gemmproof.reference.simulation import KernelError, Unsupported
+from gemmproof.reference.simulator import run, session
 
 
 @triton.jit

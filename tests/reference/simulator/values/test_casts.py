@@ -20,7 +20,7 @@ from tests.support.simulator_lanes import (
     same,
 )
 
-from gemmproof.reference.simulator import CompileError, KernelError
+from gemmproof.reference.simulation import CompileError, KernelError
 
 # numpy warns when it casts a NaN that ml_dtypes made.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

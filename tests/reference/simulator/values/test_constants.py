@@ -5,7 +5,8 @@ import triton
 import triton.language as tl
 from tests.support.simulator_lanes import launcher, result_of
 
-from gemmproof.reference.simulator import KernelError, run
+from gemmproof.reference.simulation import KernelError
+from gemmproof.reference.simulator import run
 
 GLOBAL = tl.constexpr(5)
 

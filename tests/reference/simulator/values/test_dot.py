@@ -11,7 +11,8 @@ from tests.support.simulator_lanes import empty_launcher, expression, integers, 
 from gemmproof.properties.cases.data import as_array
 from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.reference.gpus import TARGETS
-from gemmproof.reference.simulator import KernelError, run
+from gemmproof.reference.simulation import KernelError
+from gemmproof.reference.simulator import run
 
 FORMATS = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2)
 PLAIN = "tl.dot(a, b)"

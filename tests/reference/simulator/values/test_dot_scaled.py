@@ -11,7 +11,8 @@ from tests.support.simulator_masks import the
 from tests.support.triton_versions import holds
 
 from gemmproof.reference.gpus import TARGETS
-from gemmproof.reference.simulator import CompileError, run
+from gemmproof.reference.simulation import CompileError
+from gemmproof.reference.simulator import run
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 TYPES = {

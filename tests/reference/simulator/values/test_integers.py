@@ -20,7 +20,7 @@ from tests.support.simulator_lanes import (
     wrap,
 )
 
-from gemmproof.reference.simulator import CompileError
+from gemmproof.reference.simulation import CompileError
 
 COMPARISONS = {
     "x < y": operator.lt, "x <= y": operator.le, "x > y": operator.gt, "x >= y": operator.ge,

@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from tests.support.simulator_lanes import launcher, result_of, store_rows
 
-from gemmproof.reference.simulator import KernelError, run
+from gemmproof.reference.simulation import KernelError
+from gemmproof.reference.simulator import run
 
 
 @triton.jit

@@ -1,17 +1,17 @@
-"""The offsets, masks and schedules of our kernels, in numpy."""
+"""Mirrors of our kernels: their grids, schedules, offsets and masks, in numpy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import groupby, pairwise
 
 import numpy as np
 
 from gemmproof.reference.arithmetic import Array
-from gemmproof.reference.mirrors.mirrored_launch import (
+from gemmproof.reference.mirrored_launch import (
     Addresses,
     MirrorCall,
     MirrorLaunch,
@@ -474,3 +474,50 @@ def state_weight_only(call: MirrorCall) -> list[StatedLaunch]:
         mem.store("c", offs, mem.zeros(launch.BLOCK_N, launch.BLOCK_M), inside)
 
     return state_shares(replace(call, tensors={**call.tensors, "b": whole}), work)
+
+
+# -- mirrors by kernel -----------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A kernel as it should be: its grid, and the tiles that each program computes in turn.
+
+    `wraps`: rows and columns past the end are read from the start again instead of masked.
+    """
+
+    grid: Callable[[MirrorLaunch], Pid]
+    tiles: Callable[[MirrorLaunch, Pid], Order]
+    wraps: bool = False
+
+    def run(self, mem: Addresses, launch: MirrorLaunch) -> None:
+        """Compute the tiles of program `mem.pid`."""
+        for tile in self.tiles(launch, mem.pid):
+            compute_tile(mem, tile, launch, self.wraps)
+
+    def __call__(self, call: MirrorCall) -> list[StatedLaunch]:
+        """Return the one launch of a call."""
+        return self.state(call.launch)
+
+    def state(self, launch: MirrorLaunch) -> list[StatedLaunch]:
+        """Return the one launch."""
+        return [StatedLaunch(self.grid(launch), lambda mem: self.run(mem, launch))]
+
+
+PERSISTENT = Mirror(lambda x: (min(x.NUM_SMS, x.num_pid_m * x.num_pid_n), 1, 1), persistent_tiles)
+MIRRORS = {
+    "matmul": Mirror(lambda x: (x.num_pid_m, x.num_pid_n, 1), own_tile),
+    "matmul_grouped": Mirror(lambda x: (x.num_pid_m * x.num_pid_n, 1, 1), grouped_tile, wraps=True),
+    "matmul_swizzled": Mirror(lambda x: (x.num_pid_n, x.num_pid_m, 1), swizzled_tile),
+    "matmul_persistent": PERSISTENT,
+    "matmul_tma": PERSISTENT,
+}
+#: Mirrors of calls that are more than one product in one launch.
+CALL_MIRRORS: dict[str, Callable[[MirrorCall], list[StatedLaunch]]] = {
+    "matmul_splitk": state_splitk,
+    "bmm": state_bmm,
+    "matmul_padded": partial(state_padded, product=PERSISTENT.state),
+    "matmul_w8": state_weight_only,
+    "matmul_w4": state_weight_only,
+    "grouped_gemm": state_grouped_gemm,
+    "matmul_block_scaled": state_block_scaled,
+    "matmul_streamk": partial(state_streamk, otherwise=PERSISTENT),
+}

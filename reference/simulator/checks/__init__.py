@@ -1,1 +1,0 @@
-"""Checks of accesses, and the messages of their violations."""
