@@ -12,19 +12,18 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = map(str, (ROOT, ROOT / "src"))
 
 from scripts.command import run
-from scripts.gpu import corpora, drift, huge, lane, premises, record, registers, sanitize, verdicts
-from scripts.gpu import predictions as predict
+from scripts.gpu import huge, predictions, premises, record, registers, sanitize, verdicts
 
 COMMANDS = {
     "dots": record.record_dots,
     "casts": record.record_casts,
     "kernels": record.record_calls,
     "ttir": record.record_ttir,
-    "predict": predict.compare_kernels,
+    "predict": predictions.compare_kernels,
     "verdicts": verdicts.check_rows,
-    "corpora": corpora.launch_corpora,
-    "drift": drift.compare_drift,
-    "lane": lane.judge_kernels,
+    "corpora": verdicts.launch_corpora,
+    "drift": predictions.compare_drift,
+    "lane": verdicts.judge_kernels,
     "huge": huge.compare_huge,
     "sanitize": sanitize.check_kernels,
     "premises": premises.compare_premises,

@@ -16,30 +16,24 @@ from scripts.command import run
 from scripts.docs import (
     acceptance,
     instructions,
+    judged_kernels,
     markdown,
-    mutation,
-    public_kernels,
-    schemas,
-    sign_off,
-    speed,
-    strength,
+    recorded_runs,
     tensor_cores,
-    versions,
 )
-from scripts.docs import proof_table as proofs
 
 COMMANDS = {
     "tensor-cores": tensor_cores.make_page,
     "acceptance": acceptance.make_page,
-    "strength": strength.make_page,
-    "proofs": proofs.make_page,
-    "public-kernels": public_kernels.make_page,
-    "sign-off": sign_off.make_page,
-    "speed": speed.make_page,
-    "mutation": mutation.make_page,
+    "strength": judged_kernels.make_strength_page,
+    "proofs": judged_kernels.make_proofs_page,
+    "public-kernels": judged_kernels.make_styles_page,
+    "sign-off": recorded_runs.make_sign_off_page,
+    "speed": recorded_runs.make_speed_page,
+    "mutation": recorded_runs.make_mutation_page,
     "instructions": instructions.make_page,
-    "versions": versions.make_page,
-    "schemas": schemas.make_schemas,
+    "versions": recorded_runs.make_versions_page,
+    "schemas": recorded_runs.make_schemas,
     "outputs": markdown.show_outputs,
 }
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scripts.docs.markdown import fill, make_table, update
+from scripts.docs.markdown import ROOT, make_table, update_tables
 
 from gemmproof.reference.arithmetic import Array, round_float, round_to, widen
 from gemmproof.reference.bounds import exact_product, gemm_bound
 from gemmproof.reference.dot import dot_model
 
-PAGE = Path(__file__).parents[2] / "docs" / "acceptance-rules.md"
+PAGE = ROOT / "docs" / "acceptance-rules.md"
 TARGET, SEED, EVERY = "sm_90", 0, 64
 
 
@@ -168,4 +168,4 @@ def make_page(size: int = 1024, check: bool = False, out: Path | None = None) ->
     tables = {fmt: compare_rules(size, fmt) for fmt in ("fp16", "bf16")}
     seconds = time.monotonic() - began
     tables["run"] = f"M = N = K = {size}, standard normal operands, seed {SEED}; {seconds:.0f} s."
-    return update(PAGE, fill(PAGE, tables), check, out)
+    return update_tables(PAGE, tables, check, out)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 OUTPUT = re.compile(r"(^<!-- output: (.+?) -->\n```\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -49,6 +50,11 @@ def update(page: Path, text: str, check: bool, out: Path | None = None) -> int:
     same = remove_times(text) == remove_times(page.read_text(encoding="utf-8"))
     print(f"{page}: {'up to date' if same else 'got other text, expected what is made now'}")
     return int(not same)
+
+
+def update_tables(page: Path, tables: Mapping[str, str], check: bool, out: Path | None) -> int:
+    """Do the same with the page's tables."""
+    return update(page, fill(page, tables), check, out)
 
 
 def show_outputs(page: Path, folder: Path, check: bool = False, out: Path | None = None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from scripts.docs.markdown import fill, make_table, update
+from scripts.docs.markdown import ROOT, make_table, update_tables
 
 from gemmproof.drift.plot import scale_axes
 from gemmproof.properties.judges.accumulator_drift import Measure, measure
@@ -17,7 +17,6 @@ from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.report.svg import write_svg
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "what-your-tensor-core-computes.md"
 PICTURE = ROOT / "docs" / "pictures" / "bias-by-accumulator.svg"
 RECORDED = ROOT / "tests" / "witnesses" / "recorded" / "drift_h200.json"
@@ -117,4 +116,4 @@ def make_page(check: bool = False, out: Path | None = None) -> int:
     tables = {"units": unit_table(), "found": found_table(), "biases": bias_table(measured)}
     if not check:
         draw(measured)
-    return update(PAGE, fill(PAGE, tables), check, out)
+    return update_tables(PAGE, tables, check, out)

@@ -28,22 +28,17 @@ Row = Json  # the fields that one measurement writes
 
 
 def run_each(
-    function: Callable[..., Row], tasks: Iterable[tuple[Any, ...]], jobs: int
-) -> Iterator[Row]:
+    function: Callable[..., Row], tasks: Iterable[tuple[Any, ...]], jobs: int,
+    tasks_of_a_process: int | None = 1,
+) -> Iterator[Row]:  # fmt: skip
     """Yield `function(*task)` for each task in its own process, in the order of the tasks.
 
-    Compilation takes most of the time, and a CUDA error breaks the process that it occurs in.
+    Compilation takes most of the time, and a CUDA error breaks the process that it occurs in;
+    with None for `tasks_of_a_process` few processes run all.
     """
-    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
-        for future in [pool.submit(function, *task) for task in tasks]:
-            yield future.result()
-
-
-def run_many(
-    function: Callable[..., Row], tasks: Iterable[tuple[Any, ...]], jobs: int
-) -> Iterator[Row]:
-    """Do the same in few processes, for tasks that need no separate process."""
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        jobs, get_context("spawn"), max_tasks_per_child=tasks_of_a_process
+    ) as pool:
         for future in [pool.submit(function, *task) for task in tasks]:
             yield future.result()
 

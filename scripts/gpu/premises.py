@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from scripts.gpu.evidence import CONFTEST, ROOT, Row, collect, list_kernels, refuse, run_many
+from scripts.gpu.evidence import CONFTEST, ROOT, Row, collect, list_kernels, refuse, run_each
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.compiled.assumptions import AssumptionCheck
@@ -57,7 +57,7 @@ def compare_premises(
     rows: list[Row] = []
 
     def keep() -> Iterator[Row]:
-        for row in run_many(compare, tasks, jobs):
+        for row in run_each(compare, tasks, jobs, None):
             rows.append(row)
             yield row
 

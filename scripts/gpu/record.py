@@ -8,15 +8,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
-import recorded_ttir
 import triton
-from scripts.gpu.calls import find_calls, launch_call
-from scripts.gpu.evidence import require_gpu, run_each
+from scripts.gpu.evidence import Row, list_kernels, require_gpu, run_each
 from tests.witnesses.recorded import casts
+from tests.witnesses.recorded.calls import TARGET, bits_of, list_calls, predict_call
 from tests.witnesses.recorded.cases import cases, inputs
 from tests.witnesses.recorded.kernel import launch, tensor
-from ttir_cases import existing
+from tests.witnesses.ttir import recorded_ttir
+from tests.witnesses.ttir.ttir_cases import existing
 
+from gemmproof.backends.cuda_device import Gpu, Launches
+from gemmproof.engine.observe import CaseNotRunnable, observe
+from gemmproof.fake_device import DeviceRequest
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.arithmetic import Array
 
 RECORDED = Path(casts.__file__).parent
@@ -124,3 +129,31 @@ def record_ttir() -> int:
     file.write_bytes(lzma.compress(json.dumps(texts).encode(), preset=9))
     print(f"{file.name}: {len(texts)} launches, {file.stat().st_size:,} bytes")
     return 0
+
+
+def find_calls() -> dict[str, tuple[KernelUnderTest, Case]]:
+    """Registered kernels, whose modules meet this machine's GPU, and the cases to be recorded."""
+    DeviceRequest.device = True
+    return list_calls(list_kernels("kernels"))
+
+
+def launch_call(name: str) -> Row:
+    """Return the bits of one call on the GPU, or the reason for none: `free` or `failed`."""
+    kernel, case = find_calls()[name]
+    prediction = predict_call(kernel, case)
+    row: Row = {
+        "name": name,
+        "free": prediction.free or prediction.lacks,
+        "failed": None,
+        "bits": None,
+    }
+    if row["free"] is not None:
+        return row
+    try:
+        launches = Launches(Gpu(), TARGET, prediction.choices, lambda event: None)
+        observation = observe(kernel, case, launches)
+    except CaseNotRunnable as reason:
+        return {**row, "failed": f"no room for {reason}"}
+    if observation.raised is not None:
+        return {**row, "failed": observation.raised.text}
+    return {**row, "bits": bits_of(observation)}

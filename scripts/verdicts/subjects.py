@@ -1,14 +1,19 @@
-"""The subjects of the record: every kernel of the corpora, and a selection of commands."""
+"""The subjects of the record, all kernels of the corpora and some commands, and their verdicts."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from zlib import crc32
 
 from tests.corpora.families.table import FAMILIES
@@ -17,6 +22,7 @@ from tests.corpora.mutants.table import MUTANTS, SURVIVORS
 from tests.corpora.no_false_alarm.table import KERNELS
 from tests.support.wide import wide
 
+from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest, Operand
 
@@ -76,7 +82,7 @@ def _iter_kernels() -> Iterator[KernelSubject]:
         yield KernelSubject(f"mutants/unflawed:{kernel.name}", kernel)
     for kernel in KERNELS:
         yield KernelSubject(f"no_false_alarm/{kernel.name}", kernel)
-    for kernel in _load("own_kernels", ROOT / "conftest.py").pytest_gemm_kernels():
+    for kernel in load_file("own_kernels", ROOT / "conftest.py").pytest_gemm_kernels():
         yield KernelSubject(f"kernels/{kernel.name}", kernel)
     yield from _iter_tutorials()
     yield from _iter_examples()
@@ -107,7 +113,7 @@ def _iter_examples() -> Iterator[KernelSubject]:
         "unmasked_row": wide(layouts="contiguous"),
     }
     for name, contract in contracts.items():
-        launch = _load(f"example_{name}", EXAMPLES / f"{name}.py").matmul
+        launch = load_file(f"example_{name}", EXAMPLES / f"{name}.py").matmul
         yield KernelSubject(f"examples/{name}", KernelUnderTest(name, launch, contract))
     operands = {
         "scale_a": Operand("fp32", "M"),
@@ -115,7 +121,7 @@ def _iter_examples() -> Iterator[KernelSubject]:
         "bias": Operand("bf16", "N", optional=True),
     }
     for name in ("scaled", "scale_of_columns"):
-        launch = _load(f"example_{name}", EXAMPLES / f"{name}.py").scaled_mm
+        launch = load_file(f"example_{name}", EXAMPLES / f"{name}.py").scaled_mm
         own = Contract(("fp8e4m3",))
         kernel = KernelUnderTest(name, launch, own, operands=operands, spec=_scale)
         yield KernelSubject(f"examples/{name}", kernel)
@@ -125,7 +131,8 @@ def _scale(a, b, scale_a, scale_b, bias):  # type: ignore[no-untyped-def]
     return (a @ b) * scale_a[:, None] * scale_b + (0 if bias is None else bias)
 
 
-def _load(name: str, path: Path) -> ModuleType:
+def load_file(name: str, path: Path) -> ModuleType:
+    """Import the module of that name from a file."""
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -179,3 +186,134 @@ def _iter_commands() -> Iterator[CommandSubject]:
         output = "json" if command in _WITH_JSON else "text"
         more = ("--json", "-") if output == "json" else ()
         yield CommandSubject(f"commands/{key}", (command, *arguments, *more), output)
+
+
+# -- verdicts as plain data ------------------------------------------------------------------------
+# a renamed field or option of gemmproof is renamed here; the record keeps its keys
+SEED = 0
+CASES = 12  # for each format: a search for changed verdicts, not for bugs
+# fields that differ from run to run, or from version to version
+_LEFT_OUT = ("seconds", "versions", "facts", "binary", "column", "hash", "date", "made", "coverage")
+_SPENT = re.compile(r" \(\d+\.\d s\)|, \d+\.\d s(?=\))")
+_LONG = re.compile(r"\b\d+\.\d{9,}(e[+-]?\d+)?")
+_VERSION = re.compile(r"(gemmproof|triton|torch) \d+\.\d+[\w.+]*")
+_NEEDED = (
+    "engine.kernel_check", "properties.address_map.explain_access", "properties.proof.prove",
+    "properties.proof.offset_wraps",
+)  # fmt: skip
+
+
+def preload() -> None:
+    """Import all modules that a check imports lazily: the forked processes inherit them."""
+    for name in _NEEDED:
+        import_module(f"gemmproof.{name}")
+
+
+def record_subject(subject: Subject, cases: int = CASES) -> dict[str, object]:
+    """Return the verdict of gemmproof on a subject, as plain data."""
+    if isinstance(subject, CommandSubject):
+        return _run_command(subject)
+    return _check_kernel(subject, cases)
+
+
+def _check_kernel(subject: KernelSubject, cases: int) -> dict[str, object]:
+    from gemmproof.engine.kernel_check import check
+
+    report = check(
+        subject.kernel, max_examples=cases, seed=SEED, target=subject.target, proof=True,
+        limits=True,
+    )  # fmt: skip
+    return describe_report(encode(report))
+
+
+def describe_report(report: Mapping[str, Any]) -> dict[str, object]:
+    """Return the record of a report, given as the JSON that `check --json` writes."""
+    from gemmproof.report.record import EXIT
+
+    # addresses of operands differ in each run: they decide which paths have cases, and how many
+    by_address = any("address of" in path for path in report["unvisited"])
+    record = {
+        "exit": EXIT[report["verdict"]],
+        "note": _clean(report["note"] or ""),
+        "properties": dict(_describe_property(x, not by_address) for x in report["properties"]),
+        "findings": [_describe_finding(x) for x in report["findings"]],
+        "expected": [_describe_finding(x) for x in report["expected"]],
+        "limits": {x["name"]: _describe_limit(x) for x in report["limits"]},
+        "unvisited": [] if by_address else sorted(map(_clean, report["unvisited"])),
+    }
+    return {name: x for name, x in record.items() if x not in ("", [], {})}
+
+
+def _describe_property(
+    result: Mapping[str, Any], with_cases: bool
+) -> tuple[str, dict[str, object]]:
+    proof = result["proof"] or {}
+    record = {
+        "status": result["status"],
+        "cases": result["examples"] if with_cases else "",
+        "proof": proof.get("status", ""),
+        "scope": proof.get("scope", ""),
+        "cut": proof.get("cut", ""),
+    }
+    backend = "" if result["backend"] == "simulator" else f" on {result['backend']}"
+    return f"{result['name']}{backend}", {name: x for name, x in record.items() if x != ""}
+
+
+def _describe_finding(finding: Mapping[str, Any]) -> dict[str, object]:
+    record = {
+        "property": finding["property"],
+        "fault": finding["fault"],
+        "operand": finding["operand"],
+        "axis": finding["axis"],
+        "line": finding["where"],
+        "cause": finding["cause"],
+        "case": _describe_case(finding["case"]),
+        "text": _clean(finding["message"].splitlines()[0]),
+    }
+    return {name: x for name, x in record.items() if x is not None}
+
+
+def _describe_limit(limit: Mapping[str, Any]) -> dict[str, object]:
+    case = None if limit["case"] is None else _describe_case(limit["case"])
+    record = {"status": limit["status"], "case": case, "text": _clean(limit["message"])}
+    record["proof"] = limit["proof"]
+    return {name: x for name, x in record.items() if x not in (None, "")}
+
+
+def _describe_case(case: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={case[name]}" for name in case)
+
+
+def _run_command(subject: CommandSubject) -> dict[str, object]:
+    argv = [sys.executable, "-P", "-m", "gemmproof", *subject.argv, "--quiet"]
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(argv, cwd=EXAMPLES, env=env, capture_output=True, text=True, check=False)
+    record: dict[str, object] = {"exit": done.returncode}
+    if subject.output == "json" and done.stdout.startswith(("{", "[")):
+        # the text printed along with it repeats the answer
+        return {**record, "answer": _describe_document(json.loads(done.stdout))}
+    record["lines"] = _clean(done.stdout).splitlines()
+    record["errors"] = _clean(done.stderr).splitlines()
+    return {name: x for name, x in record.items() if x != []}
+
+
+def _describe_document(data: Any) -> Any:
+    """Return a JSON answer without excluded fields; reports in it are described as reports."""
+    if isinstance(data, dict):
+        if {"verdict", "properties", "findings", "limits"} <= set(data):
+            return describe_report(data)
+        return {name: _describe_document(x) for name, x in data.items() if name not in _LEFT_OUT}
+    if isinstance(data, list):
+        return [_describe_document(x) for x in data]
+    return _clean(data) if isinstance(data, str) else data
+
+
+def _clean(text: str) -> str:
+    """Return a text without this checkout's path, times, versions and the last digits of numbers.
+
+    Those depend on the order in which the machine's BLAS adds.
+    """
+    text = text.replace(f"{ROOT}/", "").replace(str(ROOT), ".")
+    text = _LONG.sub(lambda m: f"{float(m[0]):.10g}", text)
+    return _VERSION.sub(r"\1", _SPENT.sub("", text))

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 from scripts.command import run
-from scripts.gpu import calls, corpora
+from scripts.gpu import record, verdicts
 from tests.backends.fake_gpu import FakeGpu, flip
 from tests.witnesses.recorded.calls import bits_of, predict_call
 
@@ -31,37 +31,46 @@ RIGHT = [
     ],
 )
 def test_a_kernel_is_as_stated(kernel, declared, expected, monkeypatch):
-    monkeypatch.setattr(corpora, "Gpu", FakeGpu)
-    row = corpora.launch(kernel, declared)
+    monkeypatch.setattr(verdicts, "Gpu", FakeGpu)
+    row = verdicts.launch_kernel(kernel, declared)
     assert row["expected"] == expected
-    assert corpora.describe(row).startswith("ok " if expected else "BAD")
+    assert verdicts.describe_launched(row).startswith("ok " if expected else "BAD")
 
 
 def test_a_wrong_kernel_is_not_as_a_right_one(monkeypatch):
-    monkeypatch.setattr(corpora, "Gpu", FakeGpu)
-    (wrong,) = (m.kernel for m in corpora.MUTANTS if m.name == "k_tiles_rounded_down")
-    monkeypatch.setattr(corpora, "KERNELS", [wrong])
-    assert not corpora.launch("k_tiles_rounded_down", "right")["expected"]
+    monkeypatch.setattr(verdicts, "Gpu", FakeGpu)
+    (wrong,) = (m.kernel for m in verdicts.MUTANTS if m.name == "k_tiles_rounded_down")
+    monkeypatch.setattr(verdicts, "KERNELS", [wrong])
+    assert not verdicts.launch_kernel("k_tiles_rounded_down", "right")["expected"]
 
 
 def test_tasks_can_be_sent_to_processes(monkeypatch):
     sent = []
-    monkeypatch.setattr(corpora, "run_each", lambda function, tasks, jobs: sent.extend(tasks) or [])
-    monkeypatch.setattr(corpora, "collect", lambda rows, describe, report: 0)
-    corpora.launch_corpora()
+    monkeypatch.setattr(
+        verdicts, "run_each", lambda function, tasks, jobs: sent.extend(tasks) or []
+    )
+    monkeypatch.setattr(verdicts, "collect", lambda rows, describe, report: 0)
+    verdicts.launch_corpora()
     assert pickle.loads(pickle.dumps(sent)) == sent
-    right = [*corpora.KERNELS, *corpora.RIGHT]
-    assert len(sent) == len(right) + len(corpora.MUTANTS) + len(corpora.SURVIVORS)
+    right = [*verdicts.KERNELS, *verdicts.RIGHT]
+    assert len(sent) == len(right) + len(verdicts.MUTANTS) + len(verdicts.SURVIVORS)
     assert len({kernel.name for kernel in right}) == len(right)
 
 
 def test_a_device_that_gives_other_bits_is_not_as_stated(monkeypatch, texts):
-    monkeypatch.setattr(corpora, "Gpu", lambda: FakeGpu(lambda call, c, t: c + 1))
-    row = corpora.launch("rows_in_two_launches", "right")
+    monkeypatch.setattr(verdicts, "Gpu", lambda: FakeGpu(lambda call, c, t: c + 1))
+    row = verdicts.launch_kernel("rows_in_two_launches", "right")
     assert not row["expected"]
     case, _, message = row["found"][0].partition(": ")
     texts("the case of a launch whose bits are others", case)
     assert message.startswith("c[0, 0]")
+
+
+def test_the_scripts_can_import_all_that_their_commands_need():
+    from scripts import measure, pages
+
+    assert {"ttir", "lane", "corpora"} <= set(measure.COMMANDS)
+    assert {"strength", "versions", "schemas"} <= set(pages.COMMANDS)
 
 
 def test_parameters_are_options(monkeypatch):
@@ -86,18 +95,18 @@ def restored_setting(monkeypatch):
 
 @pytest.mark.parametrize("name", ["matmul-fp16", "bmm-bf16", "matmul_w4-fp16"])
 def test_a_call_gives_the_bits_of_the_device(name, monkeypatch):
-    monkeypatch.setattr(calls, "Gpu", FakeGpu)
-    row = calls.launch_call(name)
+    monkeypatch.setattr(record, "Gpu", FakeGpu)
+    row = record.launch_call(name)
     assert (row["free"], row["failed"]) == (None, None)
-    expected = bits_of(predict_call(*calls.find_calls()[name]).observation)
+    expected = bits_of(predict_call(*record.find_calls()[name]).observation)
     assert np.array_equal(row["bits"], expected)
-    monkeypatch.setattr(calls, "Gpu", lambda: FakeGpu(lambda call, c, tensors: flip(c)))
-    assert not np.array_equal(calls.launch_call(name)["bits"], expected)
+    monkeypatch.setattr(record, "Gpu", lambda: FakeGpu(lambda call, c, tensors: flip(c)))
+    assert not np.array_equal(record.launch_call(name)["bits"], expected)
 
 
 def test_a_call_whose_bits_are_the_devices_own_is_not_launched(monkeypatch, texts):
-    monkeypatch.setattr(calls, "Gpu", None)
-    row = calls.launch_call("matmul_fused_tiled-bf16")
+    monkeypatch.setattr(record, "Gpu", None)
+    row = record.launch_call("matmul_fused_tiled-bf16")
     texts("why a call has bits of the device's own", row["free"])
 
 
@@ -105,5 +114,5 @@ def test_a_call_that_fails_is_told(monkeypatch):
     def fail(call, c, tensors):
         raise RuntimeError("no such device")
 
-    monkeypatch.setattr(calls, "Gpu", lambda: FakeGpu(fail))
-    assert "no such device" in calls.launch_call("matmul-fp16")["failed"]
+    monkeypatch.setattr(record, "Gpu", lambda: FakeGpu(fail))
+    assert "no such device" in record.launch_call("matmul-fp16")["failed"]

@@ -4,7 +4,6 @@ import pytest
 import torch
 from scripts.gpu import huge
 from scripts.gpu.evidence import CONFTEST
-from scripts.gpu.products import PRODUCTS
 
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.reference.simulator import run
@@ -48,17 +47,17 @@ def test_another_product_is_told_with_its_place(launch, wrong, where, monkeypatc
     assert row["found"].startswith(where)
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("name", huge.PRODUCTS)
 def test_what_computes_more_than_a_product_is_called_so_that_it_gives_one(name):
     dtype = torch.float8_e4m3fn if "scaled" in name else torch.float16
     a, b = (torch.randint(-2, 3, (rows, 144), dtype=torch.int8) for rows in (16, 24))
-    seen = run(PRODUCTS[name], a.to(dtype), b.to(dtype).T)
+    seen = run(huge.PRODUCTS[name], a.to(dtype), b.to(dtype).T)
     assert torch.equal(seen.result.double(), a.double() @ b.double().T)
 
 
 def test_each_of_them_is_registered():
     tasks = [(kernel.name, fmt) for kernel in load_registered(CONFTEST) for fmt in OPERANDS]
-    assert {*PRODUCTS} <= {name.removesuffix(f"_{fmt}") for name, fmt in tasks}
+    assert {*huge.PRODUCTS} <= {name.removesuffix(f"_{fmt}") for name, fmt in tasks}
 
 
 def test_what_raises_is_a_row(monkeypatch):

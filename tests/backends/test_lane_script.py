@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from scripts.gpu import evidence, lane
+from scripts.gpu import evidence, verdicts
 from tests.backends.fake_gpu import FakeGpu
 from tests.texts import line_with
 
@@ -45,7 +45,7 @@ def project(tmp_path, monkeypatch):
         return str(path)
 
     monkeypatch.setattr(evidence, "Gpu", FakeGpu)
-    monkeypatch.setattr(lane, "require_gpu", lambda command: None)
+    monkeypatch.setattr(verdicts, "require_gpu", lambda command: None)
     evidence.load_registered.cache_clear()
     yield write
     evidence.load_registered.cache_clear()
@@ -54,7 +54,7 @@ def project(tmp_path, monkeypatch):
 @pytest.mark.lane("full")
 def test_a_row_for_each_kernel_and_format(project, tmp_path, capsys, texts):
     report = tmp_path / "lane.json"
-    assert lane.judge_kernels(examples=4, jobs=2, report=report, conftest=project()) == 0
+    assert verdicts.judge_kernels(examples=4, jobs=2, report=report, conftest=project()) == 0
     document = json.loads(report.read_text())
     assert (document["device"], document["driver"]) == ("fake GPU", "1.2")
     rows = [(row["kernel"], row["format"]) for row in document["kernels"]]
@@ -71,7 +71,7 @@ def test_a_row_for_each_kernel_and_format(project, tmp_path, capsys, texts):
 @pytest.mark.lane("full")
 def test_a_kernel_that_dies_is_a_finding(project, capsys, texts):
     dying = project(dies=True)
-    assert lane.judge_kernels(format="bf16", examples=4, jobs=1, conftest=dying) == 1
+    assert verdicts.judge_kernels(format="bf16", examples=4, jobs=1, conftest=dying) == 1
     out = capsys.readouterr().out
     texts("a kernel that ends its process", line_with(out, "on cuda: ").strip())
     texts("no kernel is as expected", out.splitlines()[-1])
@@ -79,18 +79,18 @@ def test_a_kernel_that_dies_is_a_finding(project, capsys, texts):
 
 def test_an_unknown_kernel_is_refused(project, capsys, texts):
     with pytest.raises(SystemExit) as refused:
-        lane.judge_kernels(kernel="other", conftest=project())
+        verdicts.judge_kernels(kernel="other", conftest=project())
     assert refused.value.code == 2
     texts("a kernel that is not registered", capsys.readouterr().err)
 
 
 def test_only_all_kernels_of_the_repository_make_its_evidence(project, monkeypatch):
     written = []
-    monkeypatch.setattr(lane, "judge_one", lambda *task, **how: {})
-    monkeypatch.setattr(lane, "collect", lambda rows, describe, report: written.append(report))
-    lane.judge_kernels(format="fp16", examples=1)
-    lane.judge_kernels(examples=1, conftest=project())
-    lane.judge_kernels(examples=1)
+    monkeypatch.setattr(verdicts, "judge_one", lambda *task, **how: {})
+    monkeypatch.setattr(verdicts, "collect", lambda rows, describe, report: written.append(report))
+    verdicts.judge_kernels(format="fp16", examples=1)
+    verdicts.judge_kernels(examples=1, conftest=project())
+    verdicts.judge_kernels(examples=1)
     assert written == [None, None, evidence.ROOT / "docs" / "evidence" / "lane.json"]
 
 
@@ -103,7 +103,7 @@ def test_without_a_gpu_one_line_is_told(monkeypatch, capsys, texts):
     nothing = SimpleNamespace(is_available=lambda: False)
     monkeypatch.setattr(evidence, "torch", SimpleNamespace(cuda=nothing))
     with pytest.raises(SystemExit) as refused:
-        lane.judge_kernels()
+        verdicts.judge_kernels()
     assert refused.value.code == 2
     texts("no GPU for the lane", capsys.readouterr().err)
 
@@ -126,7 +126,7 @@ def test_only_bits_that_nobody_can_predict_may_be_missing(missing, note, expecte
         listen(Compared(3, 0, 0))
         return report, SimpleNamespace(seconds=1.0)
 
-    monkeypatch.setattr(lane, "judge", judge)
-    row = lane.judge_one("k", "fp16", "conftest.py", 100, 0)
+    monkeypatch.setattr(verdicts, "judge_in_worker", judge)
+    row = verdicts.judge_one("k", "fp16", "conftest.py", 100, 0)
     assert row["expected"] is expected
-    assert "no bits are predicted" in lane.describe(row)
+    assert "no bits are predicted" in verdicts.describe_judged(row)

@@ -7,7 +7,6 @@ import subprocess
 import pytest
 import triton
 from scripts.gpu import registers
-from scripts.gpu.cuda_driver import CudaDriver
 
 ATTRIBUTES = {4: "REG", 3: "STACK", 1: "SHARED"}
 
@@ -64,7 +63,7 @@ class FakeCuda:
 
 def compare(workdir, name="fp32 in full", fmt="", **options):
     cuda = FakeCuda(workdir, **options)
-    row = registers.compare(name, fmt, "sm_90", CudaDriver(cuda))
+    row = registers.compare(name, fmt, "sm_90", registers.CudaDriver(cuda))
     assert cuda.loaded == 0
     return row
 
@@ -124,7 +123,7 @@ def test_functions_of_a_call_must_be_those_that_were_read(tmp_path, monkeypatch)
 def test_a_driver_that_refuses_is_told_in_a_line(tmp_path):
     message = "cuInit: got status 100 of the CUDA driver, expected 0"
     with pytest.raises(RuntimeError, match=message):
-        CudaDriver(FakeCuda(tmp_path, status=100))
+        registers.CudaDriver(FakeCuda(tmp_path, status=100))
 
 
 def test_a_binary_that_the_driver_refuses_leaves_the_others(tmp_path, monkeypatch, texts):
@@ -137,5 +136,5 @@ def test_a_binary_that_the_driver_refuses_leaves_the_others(tmp_path, monkeypatc
 def test_the_driver_is_asked_by_its_own_library(monkeypatch):
     asked = []
     monkeypatch.setattr(ctypes, "CDLL", lambda name: asked.append(name) or FakeCuda(None))
-    assert CudaDriver().shared_limit == 232448
+    assert registers.CudaDriver().shared_limit == 232448
     assert asked == ["libcuda.so.1"]

@@ -3,19 +3,19 @@
 import json
 
 import pytest
-from scripts.docs import speed
+from scripts.docs.recorded_runs import EVIDENCE, RUNS, make_speed_page
 
 from gemmproof.bench.record import CONTROL, FASTER, NOISE, SLOWER, BenchReport
 from gemmproof.properties.codec import decode
 
 
 def test_the_page_shows_the_recordings():
-    assert speed.make_page(check=True) == 0
+    assert make_speed_page(check=True) == 0
 
 
-@pytest.mark.parametrize("name", speed.RUNS)
+@pytest.mark.parametrize("name", RUNS)
 def test_recordings_are_whole(name):
-    path = speed.ROOT / "docs" / "evidence" / f"speed-{name}.json"
+    path = EVIDENCE / f"speed-{name}.json"
     report = decode(BenchReport, json.loads(path.read_text(encoding="utf-8")), "bench")
     assert {"device", "torch", "triton", "date"} <= set(report.facts)
     assert {row.verdict for row in report.rows} <= {CONTROL, FASTER, NOISE, SLOWER}

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from scripts.gpu.products import PRODUCTS
+from scripts.gpu.huge import PRODUCTS
 
 from gemmproof import kernels
 from gemmproof.kernels.descriptors import find_layouts

@@ -5,8 +5,18 @@ import re
 from dataclasses import replace
 
 import pytest
-from scripts.docs.compiled_dots import USUAL, compile_cells, dot_of, list_dots, read_data
-from scripts.docs.instructions import PAGE, has_cores, label_cell, make_page, make_tables
+from scripts.docs.instructions import (
+    PAGE,
+    USUAL,
+    compile_cells,
+    dot_of,
+    has_cores,
+    label_cell,
+    list_dots,
+    make_page,
+    make_tables,
+    read_data,
+)
 from tests.support.triton_versions import DIFFERENCES, version_of
 
 from gemmproof.reference.gpus import GPUS

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from scripts.docs import mutation
+from scripts.docs.recorded_runs import make_mutation_page
 from tests.support.pytest_project import HEAD
 
 from gemmproof.cli import main
@@ -254,4 +254,4 @@ def test_the_record_has_no_survivor(kernel):
 
 
 def test_the_page_shows_the_record():
-    assert mutation.make_page(check=True) == 0
+    assert make_mutation_page(check=True) == 0

@@ -7,8 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scripts.mutation.run import GONE, MISSED, NEVER_CALLED, NOTICED, Calls, list_tests, try_all
-from scripts.mutation.sites import FOLDERS, find_faults, plant
+from scripts.mutate_sources import (
+    FOLDERS,
+    GONE,
+    MISSED,
+    NEVER_CALLED,
+    NOTICED,
+    Calls,
+    find_faults,
+    list_tests,
+    plant,
+    try_all,
+)
 
 ROOT = Path(__file__).parents[2]
 SOURCE = '''"""It has 7 lines."""

@@ -14,10 +14,7 @@ from pathlib import Path
 import pytest
 from scripts import oracle
 from scripts.verdicts import record_files as files
-from scripts.verdicts.adapter import describe_report, record_subject
-from scripts.verdicts.differences import iter_differences
-from scripts.verdicts.run import record_all
-from scripts.verdicts.subjects import list_subjects
+from scripts.verdicts.subjects import describe_report, list_subjects, record_subject
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "oracle.py"
@@ -189,7 +186,7 @@ def _make(subject):
 
 
 def test_a_subject_that_ends_its_process_costs_no_other():
-    records = record_all([Named("dies"), Named("raises"), Named("holds")], _make, 2)
+    records = oracle.record_all([Named("dies"), Named("raises"), Named("holds")], _make, 2)
     assert list(records.items()) == [
         ("dies", {"died": "SIGKILL"}),
         ("raises", {"raised": f"ValueError: {GONE}"}),
@@ -226,7 +223,10 @@ AS_RECORDED = (
 def test_a_kernel_is_judged_as_recorded(key, record):
     """Findings, cases, proofs and limits of one right kernel and two wrong ones, to the letter."""
     subject = next(entry for entry in list_subjects() if entry.key == key)
-    assert list(iter_differences({key: record[key]}, {key: record_subject(subject)}, {key})) == []
+    assert (
+        list(files.iter_differences({key: record[key]}, {key: record_subject(subject)}, {key}))
+        == []
+    )
 
 
 @pytest.fixture(scope="module", name="record")

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 FOLDER = "GEMMPROOF_CALLS"  # the environment variable that names the folder of the records
 TEST = "GEMMPROOF_CALLS_TEST"  # the variable that names the test
 TOOL = 4  # a number that sys.monitoring keeps for no particular tool

@@ -1,0 +1,316 @@
+"""The documents that commands write: their JSON Schemas, and the pages made of recorded ones."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, fields
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from scripts.docs.markdown import ROOT, make_table, update, update_tables
+
+from gemmproof.bench.plot import draw
+from gemmproof.bench.record import CONTROL, BenchReport, TimedRow
+from gemmproof.mutate.record import (
+    EQUIVALENT,
+    KILLED,
+    OUTCOMES,
+    SURVIVED,
+    UNJUDGED,
+    UNSEEN,
+    MutationReport,
+    Score,
+)
+from gemmproof.properties.address_map import AddressMap
+from gemmproof.properties.codec import Json, decode, dump, make_schema, parse
+from gemmproof.report.record import Report
+
+SCHEMAS = ROOT / "docs" / "schemas"
+SPEED_PAGE, MUTATION_PAGE, SIGN_OFF_PAGE, VERSIONS_PAGE = (
+    ROOT / "docs" / f"{name}.md" for name in ("speed", "mutation", "sign-off", "versions")
+)
+EVIDENCE = ROOT / "docs" / "evidence"
+MUTATION, VERSIONS = EVIDENCE / "mutation.json", EVIDENCE / "versions.json"
+
+# -- JSON Schemas ----------------------------------------------------------------------------------
+RECORDS: dict[str, type] = {
+    "report": Report,  # check, drift, and each kernel of signoff
+    "bench": BenchReport,
+    "mutation": MutationReport,
+    "address_map": AddressMap,  # explain
+}
+
+
+def make_schemas(check: bool = False) -> int:
+    """Write a file for each document; exit status 1 if `check` and one is not up to date."""
+    codes = []
+    for name, record in RECORDS.items():
+        text = json.dumps(make_schema(record), indent=1) + "\n"
+        codes.append(update(SCHEMAS / f"{name}.json", text, check))
+    return max(codes)
+
+
+# -- docs/speed.md ---------------------------------------------------------------------------------
+#: Recorded runs, by the name of their table and file, and those that are drawn.
+RUNS = (
+    *("gemm", "gemm-few", "kernels", "layers"),
+    *("epilogue", "relu", "compiled", "int4", "scaled", "batched"),
+)
+DRAWN = ("gemm", "kernels", "layers", "epilogue")
+
+
+def make_speed_page(check: bool = False, out: Path | None = None) -> int:
+    """Make docs/speed.md's tables and pictures from docs/evidence/speed-*.json."""
+    tables = {}
+    for name in RUNS:
+        text = (EVIDENCE / f"speed-{name}.json").read_text(encoding="utf-8")
+        report = decode(BenchReport, json.loads(text), "bench")
+        tables[name] = tabulate(report)
+        if name in DRAWN and not check and out is None:
+            draw(report, str(ROOT / "docs" / "pictures" / f"speed-{name}.svg"))
+    return update_tables(SPEED_PAGE, tables, check, out)
+
+
+def tabulate(report: BenchReport) -> str:
+    """A row for each shape: the noise, the peer's rate, and each kernel's ratio; means below."""
+    kernels = list(dict.fromkeys(row.kernel for row in report.rows if row.verdict != CONTROL))
+    shapes: dict[str, dict[str, TimedRow]] = {}
+    for row in report.rows:
+        shapes.setdefault(row.problem, {})[
+            CONTROL if row.verdict == CONTROL else row.kernel
+        ] = row  # fmt: skip
+    cells = []
+    for shape, rows in shapes.items():
+        control = rows[CONTROL]
+        low, high = control.floor or (1.0, 1.0)
+        cells.append([shape, f"{low:.3f} to {high:.3f}", f"{control.tflops:.0f}"])
+        cells[-1] += [_show(rows[kernel]) for kernel in kernels]
+    means = [_mean(rows[kernel] for rows in shapes.values()) for kernel in kernels]
+    cells.append(["geometric mean", "", "", *(f"**{mean:.3f}**" for mean in means)])
+    heads = ["shape (M x N x K)", "noise", "torch, TFLOP/s", *(f"`{name}`" for name in kernels)]
+    return make_table(heads, cells)
+
+
+def _show(row: TimedRow) -> str:
+    assert row.ratio is not None
+    return f"{row.ratio.median:.3f} ({row.ratio.low:.3f} to {row.ratio.high:.3f})"
+
+
+def _mean(rows: Iterable[TimedRow]) -> float:
+    logs = [math.log(row.ratio.median) for row in rows if row.ratio is not None]
+    return math.exp(sum(logs) / len(logs))
+
+
+# -- docs/mutation.md ------------------------------------------------------------------------------
+BRIEF = ("key", "file", "line", "operator", "where", "outcome", "by")
+
+
+def shorten(kernel: Json) -> Json:
+    """A kernel's record, without the diff and the text of mutants that were killed."""
+    mutants = [
+        {name: x for name, x in mutant.items() if mutant["outcome"] != KILLED or name in BRIEF}
+        for mutant in kernel["mutants"]
+    ]
+    return {**kernel, "mutants": mutants}
+
+
+def merge(files: Iterable[Path]) -> Json:
+    """Return the evidence with its kernels replaced by those of these records."""
+    before = json.loads(MUTATION.read_text()) if MUTATION.is_file() else {"kernels": []}
+    kernels = {kernel["target"]: kernel for kernel in before["kernels"]}
+    for file in files:
+        for kernel in json.loads(file.read_text())["kernels"]:
+            kernels[kernel["target"]] = shorten(kernel)
+    ordered = [kernels[name] for name in sorted(kernels)]
+    return {"schema": 1, "kernels": ordered, "drops": []}
+
+
+def tabulate_kernels(kernels: Iterable[Score]) -> str:
+    """A row for each kernel."""
+    head = ("kernel", "formats", "mutants", "judged", *OUTCOMES, "score", "s")
+    rows = []
+    for kernel in kernels:
+        score = "" if kernel.score is None else f"{kernel.score:.3f}"
+        counts = (str(kernel.counts[name] or "-") for name in OUTCOMES)
+        many = (str(kernel.reached), str(len(kernel.mutants)))
+        row = (f"`{kernel.target}`", " ".join(kernel.formats), *many, *counts, score)
+        rows.append((*row, f"{kernel.seconds:.2f}"))
+    return make_table(head, rows)
+
+
+def tabulate_operators(kernels: Iterable[Score]) -> str:
+    """A row for each operator, over all kernels, with the properties that killed its mutants."""
+    counts: dict[str, Counter[str]] = {}
+    killers: dict[str, Counter[str]] = {}
+    for mutant in (mutant for kernel in kernels for mutant in kernel.mutants):
+        counts.setdefault(mutant.operator, Counter())[mutant.outcome] += 1
+        if mutant.outcome == KILLED:
+            killers.setdefault(mutant.operator, Counter())[mutant.by] += 1
+    rows = []
+    for name in sorted(counts):
+        by = killers.get(name, Counter()).most_common()
+        cells = (str(counts[name][outcome] or "-") for outcome in OUTCOMES)
+        rows.append((name, *cells, ", ".join(f"{p} ({n})" for p, n in by)))
+    return make_table(("operator", *OUTCOMES, "killed by"), rows)
+
+
+def list_survivors(kernels: Iterable[Score]) -> str:
+    """Every mutant that was neither killed nor proved to be the same, with its line."""
+    lines = [
+        f"- `{kernel.target}`, {mutant.outcome}: {mutant.file}, {mutant.operator}: "
+        f"`{mutant.diff.splitlines()[-1][1:].strip()}`"
+        for kernel in kernels
+        for mutant in kernel.mutants
+        if mutant.outcome in (SURVIVED, UNSEEN, UNJUDGED)
+    ]
+    return "\n".join(lines) or "None."
+
+
+def make_mutation_page(check: bool = False, out: Path | None = None, add: str = "") -> int:
+    """Make the tables of docs/mutation.md from docs/evidence/mutation.json.
+
+    --add FILE[,FILE...] first puts the kernels of records of `gemmproof mutate --json` there.
+    """
+    if add:
+        merged = merge(map(Path, add.split(",")))
+        MUTATION.write_text(json.dumps(merged, indent=1) + "\n", encoding="utf-8")
+    kernels = parse(MutationReport, MUTATION.read_text(), str(MUTATION)).kernels
+    known = sum(k.counts[name] for k in kernels for name in (KILLED, SURVIVED))
+    killed = sum(k.counts[KILLED] for k in kernels)
+    same = sum(k.counts[EQUIVALENT] for k in kernels)
+    unseen = sum(k.counts[UNSEEN] for k in kernels)
+    tables = {
+        "score": f"Of {len(kernels)} kernels {killed} of {known} mutants are killed; {same} are"
+        f" proved to be equivalent, {unseen} show no difference.",
+        "kernels": tabulate_kernels(kernels),
+        "operators": tabulate_operators(kernels),
+        "survivors": list_survivors(kernels),
+    }
+    print(tables["score"])
+    return update_tables(MUTATION_PAGE, tables, check, out)
+
+
+# -- docs/sign-off.md ------------------------------------------------------------------------------
+def make_sign_off_page(
+    kernels: str = "",
+    examples: int = 100,
+    markdown: Path | None = None,
+    check: bool = False,
+    out: Path | None = None,
+) -> int:
+    """Sign off the kernels of conftest.py by --examples cases, and make the table of the page.
+
+    Or some --kernels "NAME NAME", or from the --markdown that a sign-off on another machine wrote.
+    Exits with the code of the sign-off where that is not 0.
+    """
+    text, code = (markdown.read_text(encoding="utf-8"), 0) if markdown else _sign(kernels, examples)
+    if not text:
+        return code
+    return update_tables(SIGN_OFF_PAGE, {"sign-off": trim(text)}, check, out) or code
+
+
+def _sign(kernels: str, examples: int) -> tuple[str, int]:
+    """Run the command; return what it writes ("" if nothing) and its exit code."""
+    options = [word for name in kernels.split() for word in ("--kernel", name)]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "sign-off.md")
+        command = [sys.executable, "-m", "gemmproof", "signoff", *options]
+        command += ["--drift", "--max-examples", str(examples), "--markdown", str(file)]
+        command += ["--mutation", str(MUTATION.relative_to(ROOT))]  # named on the page
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        return file.read_text(encoding="utf-8") if file.is_file() else "", code
+
+
+def trim(text: str) -> str:
+    """The comment without its hash, which is that of a JSON report that nobody keeps."""
+    head, _, last = text.strip().rpartition("\n")
+    return head.strip() if last.startswith("`sha256:") else text.strip()
+
+
+# -- docs/versions.md ------------------------------------------------------------------------------
+LABELS = {"python": "Python", "triton": "Triton", "cpus": "CPUs"}  # others are named as the field
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRun:
+    """A run of the whole suite: the versions, the counts of tests, and the time."""
+
+    python: str
+    torch: str
+    triton: str
+    numpy: str
+    passed: int
+    skipped: int
+    failed: int
+    minutes: float
+    cpus: int | None
+    date: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The versions that distinguish runs."""
+        return self.triton, self.torch, self.python
+
+
+def make_versions_page(
+    check: bool = False, out: Path | None = None, junit: Path | None = None
+) -> int:
+    """Make the table of docs/versions.md from docs/evidence/versions.json.
+
+    With --junit FILE a run of the suite in this environment is added first, from pytest's report.
+    A row replaces an earlier one of the same Python, torch and Triton.
+    """
+    text = VERSIONS.read_text(encoding="utf-8") if VERSIONS.exists() else "[]"
+    runs = parse(list[SuiteRun], text, str(VERSIONS))
+    if junit is not None:
+        runs = add_run(runs, describe_run(junit))
+        text = ",\n".join(map(dump, runs))
+        VERSIONS.write_text(f"[\n{text}\n]\n", encoding="utf-8")
+    return update_tables(VERSIONS_PAGE, {"versions": format_table(runs)}, check, out)
+
+
+def describe_run(junit: Path) -> SuiteRun:
+    """Return the versions of this environment with the counts and the time of a JUnit report."""
+    from junitparser import JUnitXml, TestSuite
+
+    report = JUnitXml.fromfile(str(junit))
+    suites = [report] if isinstance(report, TestSuite) else list(report)
+    tests, skipped = (sum(getattr(s, name) for s in suites) for name in ("tests", "skipped"))
+    failed = sum(s.failures + s.errors for s in suites)
+    return SuiteRun(
+        python=platform.python_version(),
+        torch=version("torch"),
+        triton=version("triton"),
+        numpy=version("numpy"),
+        passed=tests - skipped - failed,
+        skipped=skipped,
+        failed=failed,
+        minutes=round(sum(s.time for s in suites) / 60, 1),
+        cpus=os.cpu_count(),
+        date=datetime.now(UTC).date().isoformat(),
+    )
+
+
+def add_run(runs: list[SuiteRun], run: SuiteRun) -> list[SuiteRun]:
+    """Return the runs with this one, which replaces one of the same versions, in order."""
+
+    def order(run: SuiteRun) -> list[list[int]]:
+        plain = (text.partition("+")[0] for text in run.key)
+        return [[int(n) for n in text.split(".")] for text in plain]
+
+    return sorted([*(x for x in runs if x.key != run.key), run], key=order)
+
+
+def format_table(runs: list[SuiteRun]) -> str:
+    """Return the table in Markdown."""
+    head = [LABELS.get(f.name, f.name) for f in fields(SuiteRun)]
+    return make_table(head, ([*map(str, astuple(run))] for run in runs))
