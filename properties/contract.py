@@ -206,7 +206,7 @@ FITS = "fits_on_its_gpus"
 # the backend that judges them: Triton's compiler, not a simulator or a device
 COMPILER = "compiler"
 # property -> whether a contract promises it
-PROMISED: Mapping[str, Callable[[Contract], bool]] = MappingProxyType(
+GUARANTEED: Mapping[str, Callable[[Contract], bool]] = MappingProxyType(
     {
         TENSOR_CORES: lambda contract: contract.tensor_cores,
         SPILLS: lambda contract: contract.spills is not None,
@@ -232,9 +232,9 @@ def require_compiled(tensor_cores: object, spills: object, fits: object) -> None
         raise ValueError(f"contract fits: got {fits!r}, expected each GPU once")
 
 
-def list_promised(contract: Contract) -> tuple[str, ...]:
+def list_guaranteed(contract: Contract) -> tuple[str, ...]:
     """List the properties of compiled code that a contract promises; others cost nothing."""
-    return tuple(name for name, promises in PROMISED.items() if promises(contract))
+    return tuple(name for name, promises in GUARANTEED.items() if promises(contract))
 
 
 def list_gpus(contract: Contract, target: str | None) -> tuple[str, ...]:
@@ -264,7 +264,9 @@ class Role:
 ROLES: Mapping[str, Role] = MappingProxyType(
     {"a": Role("a", ("M", "K"), 0), "b": Role("b", ("K", "N"), 1)}
 )
-ACCUMULATORS = tuple(dict.fromkeys(sum((FORMATS[name].promises for name in FLOAT_OPERANDS), ())))
+ACCUMULATORS = tuple(
+    dict.fromkeys(sum((FORMATS[name].declarable_sums for name in FLOAT_OPERANDS), ()))
+)
 AXES = ("M", "N", "K", "batch")
 SizesWord = Sizes | int | range | str
 
@@ -380,7 +382,7 @@ class Contract:
         )
         for name in self.formats:
             require(
-                self.accumulator in ("fp32", *FORMATS[name].promises),
+                self.accumulator in ("fp32", *FORMATS[name].declarable_sums),
                 f"contract accumulator: got {self.accumulator!r} for {name}, expected fp32",
             )
         require(

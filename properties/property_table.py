@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from gemmproof.properties.contract import PROMISED, list_promised
+from gemmproof.properties.contract import GUARANTEED, list_guaranteed
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.help import read_claim
 from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
@@ -65,8 +65,8 @@ class Property:
     the rules). `sound`: it is judged only if no finding can change a value, because otherwise the
     reference of its comparison is wrong too. `simulated`, `launched`: the backends that it is
     judged on. `by_result`: each of several results is judged separately. `sampled`: single programs
-    show it, so that it is judged where only some of them ran. `promised(kernel, launched)`: whether
-    a kernel is required to have it there. Without a `judge` it is not judged on cases, but on the
+    show it, so that it is judged where only some of them ran. `required(kernel, launched)`: whether
+    a kernel must have it there. Without a `judge` it is not judged on cases, but on the
     compiled launches (gemmproof/compiled/guarantees.py).
     """
 
@@ -77,7 +77,7 @@ class Property:
     follows: tuple[str, ...] = ()
     sound: bool = False
     by_result: bool = False
-    promised: Callable[[KernelUnderTest, bool], bool] = _always
+    required: Callable[[KernelUnderTest, bool], bool] = _always
     simulated: bool = True
     launched: bool = False
     sampled: bool = False
@@ -157,7 +157,7 @@ PROPERTIES: tuple[Property, ...] = (
         memory_use.judge,
         applies=memory_use.applies,
         follows=(*ADDRESSES, memory_use.ONCE, memory_use.RACES, memory_use.LANES),
-        promised=lambda kernel, launched: kernel.mirror is not None,
+        required=lambda kernel, launched: kernel.mirror is not None,
     ),
     Property(
         exact_values.EXACT,
@@ -174,7 +174,7 @@ PROPERTIES: tuple[Property, ...] = (
         applies=exact_values.bound_applies,
         ratio=exact_values.largest_ratio,
         follows=(*VALUES, memory_use.NAME, exact_values.EXACT),
-        promised=_has_bound,
+        required=_has_bound,
         launched=True,
     ),
     Property(
@@ -183,7 +183,7 @@ PROPERTIES: tuple[Property, ...] = (
         by_result=True,
         applies=determinism.same_applies,
         follows=VALUES,
-        promised=_is_deterministic,
+        required=_is_deterministic,
         launched=True,
     ),
     Property(
@@ -191,7 +191,7 @@ PROPERTIES: tuple[Property, ...] = (
         exact_values.judge,
         applies=exact_values.applies,
         sound=True,
-        promised=_is_special,
+        required=_is_special,
         launched=True,
     ),
     Property(
@@ -206,7 +206,7 @@ PROPERTIES: tuple[Property, ...] = (
             determinism.SAME,
             exact_values.NAME,
         ),
-        promised=is_predicted,
+        required=is_predicted,
         simulated=False,
         launched=True,
     ),
@@ -215,7 +215,7 @@ PROPERTIES: tuple[Property, ...] = (
         metamorphic.judge,
         applies=metamorphic.applies,
         sound=True,
-        promised=_is_product,
+        required=_is_product,
     ),
     Property(
         determinism.ORDER,
@@ -230,9 +230,9 @@ PROPERTIES: tuple[Property, ...] = (
         by_result=True,
         applies=determinism.rows_apply,
         sound=True,
-        promised=lambda kernel, launched: kernel.contract.batch_invariant,
+        required=lambda kernel, launched: kernel.contract.batch_invariant,
     ),
-    *(Property(name, judge=None, simulated=False) for name in PROMISED),
+    *(Property(name, judge=None, simulated=False) for name in GUARANTEED),
 )
 BY_NAME = {p.name: p for p in PROPERTIES}
 
@@ -249,12 +249,12 @@ def list_required(kernel: KernelUnderTest, launched: bool = False) -> tuple[Prop
     if kernel.device_only and not launched:
         return ()
     backend = (p for p in PROPERTIES if (p.launched if launched else p.simulated))
-    return tuple(p for p in backend if p.promised(kernel, launched))
+    return tuple(p for p in backend if p.required(kernel, launched))
 
 
 def list_compiled(kernel: KernelUnderTest) -> tuple[Property, ...]:
     """List the properties required of a kernel's compiled launches."""
-    return tuple(BY_NAME[name] for name in list_promised(kernel.contract))
+    return tuple(BY_NAME[name] for name in list_guaranteed(kernel.contract))
 
 
 def list_unseen(kernel: KernelUnderTest) -> tuple[str, ...]:

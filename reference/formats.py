@@ -51,7 +51,7 @@ class Format:
     result: bool = True
 
     @property
-    def promises(self) -> tuple[str, ...]:
+    def declarable_sums(self) -> tuple[str, ...]:
         """The formats that a contract may guarantee for sums of products, the default first."""
         return self.sums + self.units
 

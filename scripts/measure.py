@@ -12,7 +12,15 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = map(str, (ROOT, ROOT / "src"))
 
 from scripts.command import run
-from scripts.gpu import huge, predictions, premises, record, registers, sanitize, verdicts
+from scripts.gpu import (
+    compare_assumptions,
+    huge,
+    predictions,
+    record,
+    registers,
+    sanitize,
+    verdicts,
+)
 
 COMMANDS = {
     "dots": record.record_dots,
@@ -26,7 +34,7 @@ COMMANDS = {
     "lane": verdicts.judge_kernels,
     "huge": huge.compare_huge,
     "sanitize": sanitize.check_kernels,
-    "premises": premises.compare_premises,
+    "assumptions": compare_assumptions.compare_assumptions,
     "calls": sanitize.call_kernel,
     "registers": registers.compare_registers,
 }

@@ -242,7 +242,7 @@ def wrong_model(monkeypatch):
 
 
 @pytest.mark.lane("full")
-def test_bits_that_differ_are_a_finding_where_the_premises_hold():
+def test_bits_that_differ_are_a_finding_where_the_assumptions_hold():
     report, *_ = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
     assert only_root(report).property == "equals_prediction"
     _, _, events = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
@@ -251,7 +251,7 @@ def test_bits_that_differ_are_a_finding_where_the_premises_hold():
 
 
 @pytest.mark.lane("full")
-def test_bits_that_differ_are_none_where_a_premise_does_not_hold(wrong_model, texts):
+def test_bits_that_differ_are_none_where_a_assumption_does_not_hold(wrong_model, texts):
     report, _, events = launch(kernels.plain, FLIPPED, FakeGpu(flip_each))
     assert report.verdict == "incomplete"
     assert not report.findings
@@ -274,23 +274,23 @@ def test_what_is_as_predicted_is_compiled_only_where_that_is_asked_for():
         *make_kernel(kernels.plain, CONTRACT), FLIPPED, FakeGpu(), events.append, assumptions
     )
     assumptions.check_noted()
-    premises = assumptions.conclude()
-    assert (premises.target, premises.launches, premises.agreed) == ("sm_90", 1, 1)
+    assumptions = assumptions.conclude()
+    assert (assumptions.target, assumptions.launches, assumptions.agreed) == ("sm_90", 1, 1)
 
 
 @pytest.mark.lane("full")
-def test_a_check_that_launches_has_the_premises_of_both():
+def test_a_check_that_launches_has_the_assumptions_of_both():
     kernel, _ = make_kernel(kernels.plain, CONTRACT)
     options = {"case": FLIPPED[0], "launch": True}
     report = check(kernel, device=FakeGpu(), target="sm_80", check_model=True, **options)
     assert report.verdict == "pass"
-    premises = report.model_check
-    assert (premises.target, premises.launches, premises.agreed) == ("sm_90 sm_80", 2, 2)
+    assumptions = report.model_check
+    assert (assumptions.target, assumptions.launches, assumptions.agreed) == ("sm_90 sm_80", 2, 2)
     assert check(kernel, device=FakeGpu(), **options).model_check is None
 
 
 @pytest.mark.lane("full")
-def test_a_check_with_bits_that_differ_says_what_its_premises_are(wrong_model):
+def test_a_check_with_bits_that_differ_says_what_its_assumptions_are(wrong_model):
     kernel, _ = make_kernel(kernels.plain, CONTRACT)
     report = check(kernel, case=FLIPPED[0], launch=True, device=FakeGpu(flip_each))
     assert (report.verdict, report.findings) == ("incomplete", ())

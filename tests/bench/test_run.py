@@ -11,7 +11,7 @@ from gemmproof.bench.problems import Problem
 from gemmproof.bench.record import EAGER, GRAPH, NOISE, RIGHT, WRONG, BenchReport, TimedRow
 from gemmproof.properties.codec import decode, encode
 from gemmproof.target import TargetError
-from gemmproof.worker.protocol import CaseStarted, Part
+from gemmproof.worker.protocol import CaseStarted, PartialResult
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_kernel_is_timed_beside_the_peer_and_the_peer_beside_itself(cost, verd
         "the ceiling of fp16",
         "some/thing 24x20x32 fp16",
     ]
-    assert [e.value for e in events if isinstance(e, Part)] == [control, row]
+    assert [e.value for e in events if isinstance(e, PartialResult)] == [control, row]
 
 
 def test_the_rounds_of_a_run_are_abba_and_baab():

@@ -183,7 +183,7 @@ def test_a_kernel_whose_promises_are_compiled_is_neither_done_nor_estimated():
         assert course.tell() == "signoff: 1 of 3 kernels; loading, about 1 min left"
 
 
-def test_premises_of_a_check_have_a_time_left():
+def test_assumptions_of_a_check_have_a_time_left():
     clock, course = follow("matmul")
     judge_cases(course, clock)
     for number in (1, 2):

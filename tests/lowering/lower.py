@@ -16,7 +16,7 @@ from gemmproof.compiled.record import PLAN, RESULT
 from gemmproof.compiled.run import WorkerResults, read_result
 from gemmproof.worker.protocol import (
     CaseStarted,
-    Part,
+    PartialResult,
     WorkerContext,
     read_event,
     write_event,
@@ -74,13 +74,13 @@ def run_task(task, workdir, request, kernel=None):
     with mock.patch.object(sys.modules[task.__module__], "find_kernel", return_value=kernel):
         task(request, context)
     events = [read_event(write_event(event, 0))[0] for event in events]
-    parts = [event for event in events if isinstance(event, Part)]
+    parts = [event for event in events if isinstance(event, PartialResult)]
     results = dict(read_result(x.value) for x in parts if x.name == RESULT)
     plans = [x.value for x in parts if x.name == PLAN] or [None]
     target = WorkerResults(request.gpu, dict(sorted(results.items())), plans[-1])
-    return target, [x for x in events if isinstance(x, (CaseStarted, Part))]
+    return target, [x for x in events if isinstance(x, (CaseStarted, PartialResult))]
 
 
 def label(event):
     """Return the kind of an event of launches: "case", "plan" or "result"."""
-    return event.name if isinstance(event, Part) else "case"
+    return event.name if isinstance(event, PartialResult) else "case"

@@ -26,7 +26,7 @@ from gemmproof.properties.proof import Proof
 from gemmproof.report.files import read_record
 from gemmproof.report.record import SCHEMA, ProofResult, PropertyResult, Report
 from gemmproof.worker.ends import WorkerExit
-from gemmproof.worker.protocol import CaseStarted, Done, Failed, Part
+from gemmproof.worker.protocol import CaseStarted, Done, Failed, PartialResult
 
 CASE = Case(M=1, N=1, K=1, dtype="fp16")
 DIFF = "--- x.py\n+++ x.py\n@@ -3 +3 @@\n-    a\n+    b\x1b[2J"
@@ -51,7 +51,7 @@ def mutated(fate, proved=""):
 
 
 def judged(**of):
-    return Part(REPORT, report(**of))
+    return PartialResult(REPORT, report(**of))
 
 
 FOUND = Finding(property="stays_in_bounds", fault="x", message="rows", case=CASE)

@@ -45,7 +45,7 @@ def aborts_for_memory(a, b):
 def stays_in_gemmproof(a, b):
     if a.M == 3:
         os.mkfifo("call.json")
-        sys.modules["gemmproof.worker.protocol"].Call.read(Path())
+        sys.modules["gemmproof.worker.protocol"].WorkerCall.read(Path())
 
 def stays_in_torch(a, b):
     import time

@@ -9,6 +9,7 @@ import pytest
 from tests.support.supervised import each_way, judging  # noqa: F401
 
 from gemmproof.worker import fork_server, supervisor
+from gemmproof.worker.protocol import CaseStarted
 
 TELLS = """
 import os, sys
@@ -92,7 +93,7 @@ def test_a_server_that_dies_takes_no_verdict_with_it(run):
         killed = fork_server.find_server().process
 
         def kill(event):
-            if event["event"] == "case" and killed.poll() is None:
+            if isinstance(event, CaseStarted) and killed.poll() is None:
                 killed.kill()
                 killed.wait()
 

@@ -27,7 +27,7 @@ from gemmproof.report.record import EXIT
 from gemmproof.target import Calling, Target, TargetError, parse
 from gemmproof.terminal import Interrupted, progress, say
 from gemmproof.worker.ends import UNKNOWN_ENDS, WorkerExit
-from gemmproof.worker.protocol import Event, Part, Ready
+from gemmproof.worker.protocol import Event, PartialResult, Ready
 from gemmproof.worker.supervisor import watch
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def measure(options: BenchOptions, command: CommandOptions) -> BenchReport | int
             listener(event)
             if isinstance(event, Ready):  # also of a worker that was restarted
                 rows.clear()
-            if isinstance(event, Part) and event.name == ROW:
+            if isinstance(event, PartialResult) and event.name == ROW:
                 rows.append(decode(TimedRow, event.value, ROW))
                 # a failure is reported when the whole report is written
                 if options.json not in (None, STDOUT):

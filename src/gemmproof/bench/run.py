@@ -49,7 +49,7 @@ from gemmproof.bench.verify import (
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.target import TargetError
-from gemmproof.worker.protocol import Advanced, CaseStarted, Listener, Part, Started
+from gemmproof.worker.protocol import Advanced, CaseStarted, Listener, PartialResult, Started
 
 # -- ceilings ------------------------------------------------------------------------------------
 COPIED = 2**30  # bytes, many times any cache
@@ -244,7 +244,7 @@ def run_plan(device: Any, plan: Plan, emit: Listener) -> tuple[list[Ceiling], li
                 emit(CaseStarted(f"{problem} {name}", "launch"))
                 measured = _measure(device, plan, problem, fmt, ceiling, beat)
                 for row in measured:
-                    emit(Part(ROW, row))
+                    emit(PartialResult(ROW, row))
                 rows += measured
                 device.release()
     return ceilings, rows

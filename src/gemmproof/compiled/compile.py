@@ -37,7 +37,7 @@ from gemmproof.reference.triton_hooks import TunedLaunch, intercept, without_ass
 from gemmproof.target import display_path
 from gemmproof.worker.forked import Ending, run_forked
 from gemmproof.worker.processes import available_memory, format_signal
-from gemmproof.worker.protocol import CaseStarted, Listener, Part, WorkerContext
+from gemmproof.worker.protocol import CaseStarted, Listener, PartialResult, WorkerContext
 
 # -- capture -------------------------------------------------------------------------------------
 DIVISIBILITY = "tt.divisibility"  # an attribute of arguments known to be divisible by 16
@@ -487,4 +487,4 @@ def compile_for(
 
 def send_result(emit: Listener, number: int, result: Result) -> None:
     """Send the result of a launch, by its number, to the parent process."""
-    emit(Part(RESULT, (number, result)))
+    emit(PartialResult(RESULT, (number, result)))

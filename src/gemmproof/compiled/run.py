@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 from gemmproof.compiled.record import PLAN, RESULT, Failure, LoweredLaunch, Result
 from gemmproof.properties.codec import decode
-from gemmproof.worker.protocol import Event, Listener, Part
+from gemmproof.worker.protocol import Event, Listener, PartialResult
 from gemmproof.worker.supervisor import Limits, open_pool, watch
 
 
@@ -63,7 +63,7 @@ def compile_in_worker(
     results: dict[int, Result] = {}
 
     def on_event(event: Event) -> None:
-        if isinstance(event, Part) and event.name == RESULT:
+        if isinstance(event, PartialResult) and event.name == RESULT:
             number, result = read_result(event.value)
             results[number] = result  # a later result of a launch replaces the first
         listener(event)

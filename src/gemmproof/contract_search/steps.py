@@ -120,7 +120,7 @@ def _list_wider(contract: Contract, case: Case, tile: Tile) -> Iterator[Contract
             yield ContractStep("2**31 elements", option, {"layouts": ANY, "huge": True}, views)
     for dtype in OPERANDS:
         # sums in units of 13 bits are those of fp8 alone
-        can_sum = contract.accumulator in ("fp32", *FORMATS[dtype].promises)
+        can_sum = contract.accumulator in ("fp32", *FORMATS[dtype].declarable_sums)
         if dtype not in contract.formats and can_sum:
             other = replace(case, dtype=dtype)
             # integers of a few bits do not show that fp32 operands are read as tf32

@@ -21,7 +21,7 @@ from gemmproof.reference.simulator import SimulatorError
 from gemmproof.report.record import Report
 from gemmproof.target import TargetError, line_of, load
 from gemmproof.worker.load_kernel import find_kernel
-from gemmproof.worker.protocol import Listener, Part, Ready, WorkerContext
+from gemmproof.worker.protocol import Listener, PartialResult, Ready, WorkerContext
 
 
 def measure(request: DriftRequest, context: WorkerContext) -> Report | str:
@@ -65,7 +65,7 @@ def _measure_target(request: DriftRequest, emit: Listener) -> Report:
         import torch
 
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    emit(Part(DEVICE, device))
+    emit(PartialResult(DEVICE, device))
     if device is None:
         product = simulate_product(function, ref.format, request.gpu)
     else:

@@ -29,6 +29,7 @@ from gemmproof.report.record import (
     mark_failures,
 )
 from gemmproof.target import display_path
+from gemmproof.worker import entry_points
 from gemmproof.worker.ends import UNKNOWN_ENDS, WorkerExit
 from gemmproof.worker.entry_points import CHECK, COMPILE_GUARANTEED, SHRINK
 from gemmproof.worker.protocol import Listener
@@ -45,6 +46,7 @@ def judge(
 
     If not `compiles`, the guarantees about compiled code are not judged.
     """
+    request = replace(request, engine=request.engine or entry_points.ENGINE)
     worker = watch(CHECK, request, limits, listener)
     report = make_report(worker, request.name, worker.read_result(Report))
     report = _describe_undecided(report, worker.undecided)

@@ -20,7 +20,7 @@ from gemmproof.compiled.guarantees import LaunchPlan, conclude, label_launch
 from gemmproof.engine.observe import keep_state
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, is_admitted, probe, smallest
-from gemmproof.properties.contract import Contract, list_gpus, list_promised
+from gemmproof.properties.contract import Contract, list_gpus, list_guaranteed
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.reference.provenance import format_count, format_error
 from gemmproof.reference.simulation import SimulatorError
@@ -122,5 +122,5 @@ def add_guarantees(
     with tempfile.TemporaryDirectory(prefix="gemmproof-", ignore_cleanup_errors=True) as workdir:
         results = dict(enumerate(Compiler(Path(workdir)).compile(launches)))
     contract = kernel.contract
-    promised, reasons = list_promised(contract), contract.reasons
+    promised, reasons = list_guaranteed(contract), contract.reasons
     return conclude(report, plan, results, promised, reasons, is_whole=case is None)

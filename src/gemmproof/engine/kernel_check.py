@@ -54,7 +54,7 @@ from gemmproof.properties.proof import SECONDS as PROOF_SECONDS
 from gemmproof.reference.work import counted_seconds
 from gemmproof.report.record import Limit, Report
 from gemmproof.settings import EXAMPLES
-from gemmproof.worker.protocol import CaseStarted, Listener, Part, Phase, Started
+from gemmproof.worker.protocol import CaseStarted, Listener, PartialResult, Phase, Started
 
 if TYPE_CHECKING:
     from gemmproof.backends.cuda_device import Gpu
@@ -80,7 +80,7 @@ def try_first(
         if judged is not None:
             tried.append(judged)
     if tried or dropped:
-        tell(Part(SAVED, SavedTried(len(tried), tuple(dropped))))
+        tell(PartialResult(SAVED, SavedTried(len(tried), tuple(dropped))))
     return tried
 
 
@@ -289,7 +289,7 @@ def _judge(ctx: _CheckState, case: Case, phase: Phase) -> CaseResult:
     ctx.listener(CaseStarted(case.to_json(), phase, len(ctx.judged)))
     observation = observe_case(ctx.kernel, case, ctx.backend)
     if phase == "replay" and observation.calls and (printed := observation.calls[0].run.prints):
-        ctx.listener(Part(PRINTED, printed))
+        ctx.listener(PartialResult(PRINTED, printed))
     judged = judge(observation)
     ctx.judged[case] = judged
     if any(f.property in DIAGNOSED and f.cause is None for f in judged.findings):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gemmproof.properties.proof import SECONDS
 from gemmproof.settings import EXAMPLES
 from gemmproof.target import KernelRef
-from gemmproof.worker import entry_points
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +16,7 @@ class CheckRequest:
     `case` is the JSON of the only case, `saved` that of cases to be tried first. `launch` asks for
     launches on this machine's GPU, `limits` for steps beyond the contract, `proof` for a solver's
     proofs in `proof_seconds`, `check_model` for predicted launches to be compiled as well.
-    `engine` is the "module:function" that judges the kernel.
+    `engine` is the "module:function" that judges the kernel, "" for that of entry_points.py.
     """
 
     kernel: KernelRef
@@ -31,7 +30,7 @@ class CheckRequest:
     proof: bool = False
     proof_seconds: float = SECONDS
     check_model: bool = False
-    engine: str = field(default_factory=lambda: entry_points.ENGINE)
+    engine: str = ""
 
     @property
     def name(self) -> str:
@@ -41,18 +40,17 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class ShrinkRequest:
-    """A search for the smallest case that ends a worker as `case` did: by `end`, in the table of
-    worker/ends.py.
+    """A search for the smallest case that ends a worker as `case` did.
 
-    A candidate may hold `memory` bytes.
+    `end` is an entry of the table in worker/ends.py. A candidate may hold `memory` bytes.
     """
 
     kernel: KernelRef
     case: str
     end: str
     memory: int
-    gpu: str | None = None
-    engine: str = field(default_factory=lambda: entry_points.ENGINE)
+    gpu: str | None
+    engine: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from gemmproof.compiled.assumptions import AssumptionCheck
 from gemmproof.engine.observe import CaseResult
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import probe, smallest
-from gemmproof.properties.contract import Contract, list_promised
+from gemmproof.properties.contract import Contract, list_guaranteed
 from gemmproof.properties.finding import UNEXPECTED, Finding, find_reasons
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR, parameters_of
@@ -54,7 +54,7 @@ def judge_compiled(
 
     At most `most` launches of a format and a GPU are compiled, or a few more (`plan_launches`).
     """
-    if list_promised(kernel.contract):
+    if list_guaranteed(kernel.contract):
         from gemmproof.engine.guarantee_check import add_guarantees  # few need it
 
         report = add_guarantees(report, kernel, target, case, most)

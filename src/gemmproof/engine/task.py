@@ -20,7 +20,7 @@ from gemmproof.fake_device import DeviceRequest
 from gemmproof.target import TargetError
 from gemmproof.worker import serve
 from gemmproof.worker.load_kernel import find_kernel, read_case
-from gemmproof.worker.protocol import Advanced, Part, Ready, WorkerContext
+from gemmproof.worker.protocol import Advanced, PartialResult, Ready, WorkerContext
 
 if TYPE_CHECKING:
     from gemmproof.properties.kernel import KernelUnderTest
@@ -36,16 +36,16 @@ def check(request: CheckRequest, context: WorkerContext) -> Report:
     # what imports numpy follows the engine, whose memory is not the target's
     from gemmproof.identity import describe
     from gemmproof.properties.cases.case import Case
-    from gemmproof.properties.contract import list_gpus, list_promised
+    from gemmproof.properties.contract import list_gpus, list_guaranteed
     from gemmproof.properties.kernel import ContractError
     from gemmproof.reference.spec import SpecError
 
     case = read_case(request.case, kernel)
-    context.emit(Part(IDENTITY, describe(kernel, serve.STARTED)))
-    if promised := list_promised(kernel.contract):
+    context.emit(PartialResult(IDENTITY, describe(kernel, serve.STARTED)))
+    if promised := list_guaranteed(kernel.contract):
         gpus = list_gpus(kernel.contract, request.gpu)
         guarantees = Guarantees(tuple(promised), tuple(gpus), kernel.contract.reasons)
-        context.emit(Part(GUARANTEES, guarantees))
+        context.emit(PartialResult(GUARANTEES, guarantees))
     options: dict[str, Any] = {"max_examples": request.max_examples, "seed": request.seed}
     if request.saved and case is None:
         options["first"] = [Case.from_json(text) for text in request.saved]
@@ -93,7 +93,7 @@ def compile_guaranteed(request: GuaranteeRequest, context: WorkerContext) -> Non
     kernel = find_kernel(request.kernel)
     case = read_case(request.case, kernel)
     plan, launches = plan_launches(kernel, request.gpu, case, request.max_examples)
-    context.emit(Part(PLAN, plan))
+    context.emit(PartialResult(PLAN, plan))
     compile_for(context, launches)
 
 

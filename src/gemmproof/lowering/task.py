@@ -44,7 +44,7 @@ from gemmproof.reference.provenance import format_count, format_error
 from gemmproof.reference.simulation import SimulatorError
 from gemmproof.target import TargetError, line_of, require_case
 from gemmproof.worker.load_kernel import find_kernel
-from gemmproof.worker.protocol import Advanced, Part, Ready, WorkerContext
+from gemmproof.worker.protocol import Advanced, PartialResult, Ready, WorkerContext
 
 # -- launches ------------------------------------------------------------------------------------
 # of each axis, unless the command or the contract gives another
@@ -308,7 +308,7 @@ def _send_plan(
     context: WorkerContext, swept: Iterable[tuple[Variant, PlannedLaunch]], notes: list[str]
 ) -> None:
     variants = tuple(variant for variant, _ in swept)
-    context.emit(Part(PLAN, SweepPlan(variants, tuple(notes))))
+    context.emit(PartialResult(PLAN, SweepPlan(variants, tuple(notes))))
 
 
 DIVISIBLE = 16  # the divisor that Triton specialises sizes, strides and addresses for

@@ -185,7 +185,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class OriginalProgram:
     """The optimised TTIR of one specialisation of a kernel, and the JSON of a case of it."""
 
     text: str
@@ -202,7 +202,7 @@ class SeenCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class OriginalSurvey:
     """The original in one format: its report, the lines it reaches, its cases and programs.
 
     `source` is the hash of its source.
@@ -211,7 +211,7 @@ class Survey:
     report: Report
     reached: dict[str, Reached]
     cases: tuple[SeenCase, ...]
-    programs: dict[str, Program]
+    programs: dict[str, OriginalProgram]
     source: str
 
 
@@ -228,7 +228,7 @@ class MutantRequest:
     text: str
     is_compiled: bool
     cases: tuple[SeenCase, ...]
-    programs: dict[str, Program]
+    programs: dict[str, OriginalProgram]
 
 
 REPORT = "report"  # a part of the result: the report on a mutant, known before its judgement

@@ -22,11 +22,11 @@ from gemmproof.mutate.record import (
     MutantJudgement,
     MutantRequest,
     MutantResult,
-    Program,
+    OriginalProgram,
+    OriginalSurvey,
     Reached,
     Score,
     SeenCase,
-    Survey,
 )
 from gemmproof.properties.finding import list_by_cause
 from gemmproof.report.record import Report, versions
@@ -47,7 +47,7 @@ class Original:
     formats: tuple[str, ...]
     mutants: list[Mutant]
     cases: tuple[SeenCase, ...]
-    programs: dict[str, Program]
+    programs: dict[str, OriginalProgram]
     source: str
 
 
@@ -112,10 +112,10 @@ def survey_kernel(request: CheckRequest, limits: Limits, jobs: int) -> Original:
         workers = list(pool.map(lambda each: watch(f"{TASKS}:survey", each, limits), requests))
     reached: dict[str, Reached] = {}
     cases: list[SeenCase] = []
-    programs: dict[str, Program] = {}
+    programs: dict[str, OriginalProgram] = {}
     source = ""
     for worker in workers:
-        survey = worker.read_result(Survey)
+        survey = worker.read_result(OriginalSurvey)
         report = make_report(worker, request.name, survey.report if survey else None)
         if survey is None or report.verdict != "pass":
             raise TargetError(

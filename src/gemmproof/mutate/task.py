@@ -19,9 +19,9 @@ from gemmproof.mutate.record import (
     REPORT,
     MutantJudgement,
     MutantRequest,
-    Program,
+    OriginalProgram,
+    OriginalSurvey,
     SeenCase,
-    Survey,
 )
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
@@ -32,7 +32,7 @@ from gemmproof.reference.simulator import run
 from gemmproof.report.record import ProofResult, Report
 from gemmproof.target import KernelRef, TargetError
 from gemmproof.worker.load_kernel import find_kernel
-from gemmproof.worker.protocol import Listener, Part, Ready, Started, WorkerContext
+from gemmproof.worker.protocol import Listener, PartialResult, Ready, Started, WorkerContext
 
 
 def list_formats(request: KernelRef, context: WorkerContext) -> tuple[str, ...]:
@@ -41,23 +41,23 @@ def list_formats(request: KernelRef, context: WorkerContext) -> tuple[str, ...]:
     return _find(request).contract.formats
 
 
-def survey(request: CheckRequest, context: WorkerContext) -> Survey:
+def survey(request: CheckRequest, context: WorkerContext) -> OriginalSurvey:
     """Return the lines that the original reaches, the digests of its cases, and its report."""
     kernel = _find(request.kernel)
-    reach, programs = Reach(), dict[str, Program]()
+    reach, programs = Reach(), dict[str, OriginalProgram]()
     backend = Simulator(request.gpu, watch_calls(run, reach), context.seconds)
     search = Search(kernel, backend, context.emit, request.max_examples, request.seed)
     _begin(kernel, request, context.emit)
 
     def note(name: str, text: str) -> None:
-        programs.setdefault(name, Program(optimise(text), search.under_way))
+        programs.setdefault(name, OriginalProgram(optimise(text), search.under_way))
 
     with watch_kernels(reach), watch_programs(note):
         finding = search.find(request.max_examples)
     reached = reach.list_files(request.kernel.conftest or "")
     shown = [SeenCase(case.to_json(), *digests) for case, digests in search.shown.items()]
     report = _report(search, finding, NOTHING)
-    return Survey(report, reached, tuple(shown), programs, describe(kernel).digest)
+    return OriginalSurvey(report, reached, tuple(shown), programs, describe(kernel).digest)
 
 
 def judge_mutant(request: MutantRequest, context: WorkerContext) -> MutantJudgement:
@@ -80,7 +80,7 @@ def judge_mutant(request: MutantRequest, context: WorkerContext) -> MutantJudgem
         enough = ENOUGH if find_scope(proofs) else asked.max_examples
         finding = search.find(min(enough, asked.max_examples), proof_attempt)
     report = _report(search, finding, proof_attempt)
-    emit(Part(REPORT, report))
+    emit(PartialResult(REPORT, report))
     if finding is not None:
         return MutantJudgement()
     # a proof that a case contradicts is void
@@ -125,7 +125,7 @@ def find_scope(proofs: Mapping[str, Proof | ProofResult]) -> str:
     return scopes.pop() if len(scopes) == 1 else ""
 
 
-def _is_same_program(search: Search, programs: Mapping[str, Program]) -> bool:
+def _is_same_program(search: Search, programs: Mapping[str, OriginalProgram]) -> bool:
     """Return whether the original's specialisations, and no others, have the same TTIR here."""
     originals = {name: program.text for name, program in programs.items()}
     texts = dict[str, str]()

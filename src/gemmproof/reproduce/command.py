@@ -17,7 +17,7 @@ from gemmproof.engine.request import GUARANTEES, CheckRequest, Guarantees
 from gemmproof.engine.saved_cases import find_store, list_formats
 from gemmproof.options import Command, flag, group, option, spell
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.contract import PROMISED
+from gemmproof.properties.contract import GUARANTEED
 from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.report.files import STDOUT, find_obstacle, replace_file
 from gemmproof.report.record import EXIT, Report
@@ -202,7 +202,7 @@ def _choose(report: Report) -> Finding | None:
 
 def _refuse_report(options: ReproduceOptions, report: Report, worker: WorkerExit) -> int:
     label = options.label
-    if claims := [f for f in (*report.findings, *report.expected) if f.property in PROMISED]:
+    if claims := [f for f in (*report.findings, *report.expected) if f.property in GUARANTEED]:
         guarantees = worker.read_part(GUARANTEES, Guarantees)
         gpus = guarantees.gpus if guarantees else ()
         text = _describe_claims(options, [f for f in claims if f.fault != UNEXPECTED], gpus)

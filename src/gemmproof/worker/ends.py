@@ -42,8 +42,8 @@ from gemmproof.worker.protocol import (
     Event,
     Failed,
     ModelCheckStarted,
-    Part,
     PartialReport,
+    PartialResult,
     ProofEnded,
     ProofStarted,
     Ready,
@@ -110,7 +110,7 @@ class WorkerExit:
                 self.proof = None
             case ModelCheckStarted():
                 self.model_check = event
-            case Part(name, value):
+            case PartialResult(name, value):
                 self.parts[name] = value
             case Done():
                 self.done = event

@@ -21,7 +21,7 @@ WHERE_SIGNAL = signal.SIGRTMIN + 7
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class WorkerCall:
     """A function to call in a worker, with a record, and the limits of the call.
 
     `function` is "module:function": it takes `request`, a record of the type that it declares, and
@@ -41,9 +41,9 @@ class Call:
             (folder / name).touch()
 
     @staticmethod
-    def read(folder: Path) -> Call:
+    def read(folder: Path) -> WorkerCall:
         """Return the call that was written to a folder; its request is plain data."""
-        return decode(Call, json.loads((folder / CALL).read_text()), "call")
+        return decode(WorkerCall, json.loads((folder / CALL).read_text()), "call")
 
 
 # -- events --------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartialResult:
     """A part of the result that is known before the call returns; a later one replaces it.
 
     `value` is a record or plain data; it becomes plain data on its way to the parent process.
@@ -159,7 +159,7 @@ class Failed:
 
 Event = (
     Ready | Started | CaseStarted | PartialReport | ProofStarted | ProofEnded
-    | ModelCheckStarted | Advanced | Compared | Part | Done | Failed
+    | ModelCheckStarted | Advanced | Compared | PartialResult | Done | Failed
 )  # fmt: skip
 EVENT_TYPES: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
 Listener = Callable[[Event], None]
@@ -184,7 +184,7 @@ def read_event(line: bytes) -> tuple[Event, int]:
 class WorkerContext:
     """The worker as a called function sees it: its listener, its limits, and its own folder.
 
-    `seconds` and `memory` are those of the Call. The folder does not outlive the worker.
+    `seconds` and `memory` are those of the WorkerCall. The folder does not outlive the worker.
     """
 
     emit: Listener

@@ -21,9 +21,9 @@ from gemmproof.worker.protocol import (
     STACK,
     WHERE_SIGNAL,
     Advanced,
-    Call,
     Done,
     Failed,
+    WorkerCall,
     WorkerContext,
     open_events,
 )
@@ -41,7 +41,7 @@ def main(folder: str) -> None:
     faulthandler.register(WHERE_SIGNAL, stack, all_threads=False)
     emit = open_events(path, resident)
     try:
-        call = Call.read(path)
+        call = WorkerCall.read(path)
         emit(Done(serve(call, WorkerContext(emit, call.seconds, call.memory, path))))
     except TargetError as error:
         emit(Failed("error", str(error)))
@@ -61,8 +61,8 @@ def main(folder: str) -> None:
     os._exit(0)
 
 
-def serve(call: Call, context: WorkerContext) -> Any:
-    """Call the function with a record of the type that it declares; return its result."""
+def serve(call: WorkerCall, context: WorkerContext) -> Any:
+    """WorkerCall the function with a record of the type that it declares; return its result."""
     Heartbeat.send = staticmethod(lambda: context.emit(Advanced()))
     module, _, name = call.function.partition(":")
     function = getattr(import_module(module), name)

@@ -27,9 +27,9 @@ from gemmproof.worker.protocol import (
     EVENTS,
     STACK,
     WHERE_SIGNAL,
-    Call,
     Failed,
     Listener,
+    WorkerCall,
     read_event,
 )
 
@@ -168,7 +168,7 @@ def watch(
     listener: Listener = lambda event: None,
     fresh: bool = False,
 ) -> WorkerExit:
-    """Call "module:function" with a record in a worker, and report every event until its end.
+    """WorkerCall "module:function" with a record in a worker, and report every event until its end.
 
     Afterwards nothing that the worker started runs. One that died of a proof is run again without
     it, one that was killed from outside is run again. If `fresh`, the process has imported nothing:
@@ -176,7 +176,7 @@ def watch(
     """
     started = time.monotonic()
     server = None if fresh else fork_server.find_server()
-    call = Call(function, request, limits.case, limits.memory)
+    call = WorkerCall(function, request, limits.case, limits.memory)
     worker = _watch(call, limits, listener, server)
     if worker is None:  # the server died, for no reason of the worker's
         worker = _watch(call, limits, listener, None)
@@ -236,7 +236,7 @@ def resume() -> None:
 
 
 def _watch(
-    call: Call,
+    call: WorkerCall,
     limits: Limits,
     listener: Listener,
     server: ForkServer | None,

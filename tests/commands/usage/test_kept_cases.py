@@ -20,7 +20,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.target import load_file
-from gemmproof.worker.protocol import CaseStarted, Event, Part
+from gemmproof.worker.protocol import CaseStarted, Event, PartialResult
 
 # wrong at sizes that no smallest case and no probe has
 WRONG = """
@@ -78,7 +78,7 @@ def test_what_is_drawn_does_not_depend_on_what_is_kept():
         report = check(kernel, max_examples=30, first=first, listener=events.append)
         started = [e for e in events if isinstance(e, CaseStarted)]
         drawn, kept = ([e.case for e in started if e.phase == p] for p in ("draw", "kept"))
-        return report, drawn, kept, [e for e in events if isinstance(e, Part)]
+        return report, drawn, kept, [e for e in events if isinstance(e, PartialResult)]
 
     report, drawn, none, silent = run()
     fails, holds = report.findings[0].case, Case(2, 1, 1)
@@ -137,7 +137,7 @@ import sys
 from pathlib import Path
 from gemmproof.properties.cases.case import Case
 from gemmproof.engine.saved_cases import Store
-from gemmproof.worker.protocol import CaseStarted, Event, Part
+from gemmproof.worker.protocol import CaseStarted, Event, PartialResult
 for M in range(1, 6):
     Store(Path("kept"), "f", "code").update((), [Case(M, int(sys.argv[1]), 1)])
 """

@@ -16,7 +16,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import (
     COMPILER,
     FITS,
-    PROMISED,
+    GUARANTEED,
     SPILLS,
     TENSOR_CORES,
     Contract,
@@ -156,7 +156,7 @@ def test_what_is_right_holds(launch, terms):
     assert [f.message for f in report.findings] == []
     assert (report.verdict, report.note) == ("pass", None)
     assert {status for status, _ in fared(report).values()} == {"pass"}
-    assert list(fared(report)) == list(PROMISED)
+    assert list(fared(report)) == list(GUARANTEED)
 
 
 @pytest.mark.lane("full")

@@ -21,7 +21,7 @@ from gemmproof.engine.kernel_check import check
 from gemmproof.engine.request import GUARANTEES, CheckRequest, Guarantees
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import encode
-from gemmproof.properties.contract import Contract, list_promised
+from gemmproof.properties.contract import Contract, list_guaranteed
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import SCHEMA, PropertyResult, Report
 from gemmproof.settings import list_words
@@ -75,7 +75,7 @@ def test_a_finding_is_in_every_form_and_its_line_reproduces_it(capsys, tmp_path,
 def judge(wrapper, limits=None, **terms):
     """Return the report on the claims alone, each compiled in a worker."""
     contract = Contract(M=64, N=64, K=64, **terms)
-    promised = encode(Guarantees(tuple(list_promised(contract)), (), {}))
+    promised = encode(Guarantees(tuple(list_guaranteed(contract)), (), {}))
     ran = PropertyResult("runs_to_completion", "It ends.", "pass", 1)
     held = Report(SCHEMA, wrapper, (ran,), (), 0.0, {})
     worker = WorkerExit(parts={GUARANTEES: promised})

@@ -19,7 +19,7 @@ ONE = {"M": 64, "N": 64, "K": 64}
 @pytest.mark.parametrize(
     ("terms", "asked"),
     [({"fits": ("sm_80",)}, {}), ({}, {"check_model": True, "gpu": "sm_80"})],
-    ids=["a promise", "a premise"],
+    ids=["a promise", "an assumption"],
 )
 def test_it_counts_as_not_judged_and_leaves_nothing(terms, asked, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -1,4 +1,4 @@
-"""`scripts/measure.py premises` on a few kernels: the sample that CI runs."""
+"""`scripts/measure.py assumptions` on a few kernels: the sample that CI runs."""
 
 import json
 import re
@@ -18,7 +18,7 @@ SAMPLE = (("families", "w8a16_mm", "sm_80"), ("families", "nvfp4_mm", "sm_90"))
 @pytest.fixture(scope="module")
 def rows():
     sys.path.insert(0, str(ROOT))
-    from scripts.gpu.premises import compare
+    from scripts.gpu.compare_assumptions import compare
 
     return [compare(*task) for task in SAMPLE]
 
@@ -48,7 +48,7 @@ def test_what_triton_refuses_to_compile_neither_agrees_nor_contradicts(rows):
 
 @pytest.mark.lane("full")
 def test_the_counts_are_shown_by_target(rows):
-    from scripts.gpu.premises import describe, table
+    from scripts.gpu.compare_assumptions import describe, table
 
     launches = sum(row["launches"] for row in rows if row["target"] == "sm_90")
     shown = [[word.strip() for word in line.split("|")] for line in table(rows)]
@@ -60,9 +60,9 @@ def test_the_counts_are_shown_by_target(rows):
 
 
 def test_the_page_has_the_figures_of_the_evidence_which_is_of_every_target_and_kernel():
-    from scripts.gpu.premises import SETS, _kernels
+    from scripts.gpu.compare_assumptions import SETS, _kernels
 
-    evidence = json.loads((ROOT / "docs" / "evidence" / "premises.json").read_text())
+    evidence = json.loads((ROOT / "docs" / "evidence" / "assumptions.json").read_text())
     version, evidence = version_of(evidence["triton"]), evidence["kernels"]
     names = {(group, name) for group in SETS for name in _kernels(group)}
     if not holds("block_pointers", version):
@@ -76,7 +76,7 @@ def test_the_page_has_the_figures_of_the_evidence_which_is_of_every_target_and_k
     assert figures.groups() == (f"{dots:,}", f"{launches:,}")
     for target in TARGETS:
         assert f"{target} {sum(x['dots'] for x in evidence if x['target'] == target)}" in page
-    older = json.loads((ROOT / "docs" / "evidence" / "premises-3.6.json").read_text())["kernels"]
+    older = json.loads((ROOT / "docs" / "evidence" / "assumptions-3.6.json").read_text())["kernels"]
     dots, agreed = (sum(x[key] for x in older) for key in ("dots", "agreed"))
     assert dots == agreed
     figures = re.search(r"all (\S+) dots that it compiles are as predicted", page)

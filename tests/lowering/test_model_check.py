@@ -93,7 +93,7 @@ def test_a_contradiction_is_an_error_of_ours_and_no_finding(monkeypatch, texts):
     assert f"  {line}" in shown
 
 
-def test_a_kernel_without_dots_has_no_premise():
+def test_a_kernel_without_dots_has_no_assumption():
     def rows(a, b):
         return (a.float() @ b.float()).to(a.dtype)
 
@@ -102,7 +102,7 @@ def test_a_kernel_without_dots_has_no_premise():
 
 
 @pytest.mark.parametrize("target", [None, "gfx942"])
-def test_without_a_prediction_there_is_no_premise(target, capsys, texts):
+def test_without_a_prediction_there_is_no_assumption(target, capsys, texts):
     text = f"check_model: got target {target}, expected one of sm_70"
     with pytest.raises(ValueError, match=text):
         check(KERNEL, case=CASE, target=target, check_model=True)
@@ -147,13 +147,13 @@ class Compiler:
         return planned.record
 
 
-def premises(tmp_path, fault=lambda launch: None, **options):
+def assumptions(tmp_path, fault=lambda launch: None, **options):
     compiler = Compiler(tmp_path / "log", fault)
     return AssumptionCheck(lambda event: None, lower=compiler, **options)
 
 
 def test_launches_that_compile_to_the_same_are_compiled_once(tmp_path):
-    checker = premises(tmp_path)
+    checker = assumptions(tmp_path)
     checker.check("sm_80", launch(kernels.several, kernels.right, kernels.flat))
     checker.check("sm_80", launch(kernels.right))
     log = (tmp_path / "log").read_text().splitlines()
@@ -164,7 +164,7 @@ def test_launches_that_compile_to_the_same_are_compiled_once(tmp_path):
 def test_a_daemonic_process_compiles_too(tmp_path, monkeypatch):
     """Those of a multiprocessing.Pool are; they may not start another Process."""
     monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
-    checker = premises(tmp_path)
+    checker = assumptions(tmp_path)
     checker.check("sm_80", launch(kernels.right))
     assert checker.conclude().failed == ()
 
@@ -204,7 +204,7 @@ def refuse(launch):
 )
 def test_what_takes_a_compiler_down_costs_one_launch(fault, how, tmp_path):
     seconds = 1 if fault is hang else 60
-    checker = premises(tmp_path, fault, seconds=seconds, memory=2 << 30)
+    checker = assumptions(tmp_path, fault, seconds=seconds, memory=2 << 30)
     result = checker.check("sm_80", launch(kernels.several))
     assert (result.launches, result.dots, len(result.failed)) == (2, 1, 1)
     failed, _, ended = result.failed[0].partition(": got ")

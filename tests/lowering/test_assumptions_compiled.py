@@ -104,7 +104,7 @@ WRONG = {
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     """Return the predicted and the compiled dots, by the name of their launch."""
-    workdir, by_launch = tmp_path_factory.mktemp("premises"), {}
+    workdir, by_launch = tmp_path_factory.mktemp("assumptions"), {}
     for name, (wrapper, dtype, target) in LAUNCHES.items():
         a = torch.ones(64, 64).to(FORMATS[dtype])
         (launch,) = run(wrapper, a, a.clone(), target=target).launches

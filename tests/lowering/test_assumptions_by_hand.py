@@ -192,7 +192,7 @@ def test_what_was_predicted_was_compiled(name):
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_premise_that_does_not_hold_is_named_with_both_sides(name):
+def test_a_assumption_that_does_not_hold_is_named_with_both_sides(name):
     base, dot, aspect = WRONG[name]
     comparison = judge(RIGHT[base][0], dot)
     assert comparison.status == CONTRADICTED
@@ -207,7 +207,7 @@ def test_what_is_not_recognised_contradicts_nothing(name):
     assert comparison.line.startswith("file.py:70: ")
 
 
-def test_premises_that_the_program_does_not_tell_are_open():
+def test_assumptions_that_the_program_does_not_tell_are_open():
     unknown = replace(FEW_ROWS, shape=None, a="", b="", accumulator="")
     assert judge(RIGHT["mma"][0], compiled(unknown)).open == (
         "the accumulator", "formats", "k of a step", "the order of k", "promotion",

@@ -31,7 +31,7 @@ TUTORIALS = (
 )
 
 
-def compare_premises(
+def compare_assumptions(
     set: str = "",
     kernel: str = "",
     target: str = "",
@@ -43,16 +43,16 @@ def compare_premises(
     Every kernel that conftest.py registers (--set conftest), and the right ones of tests/corpora
     (families, no_false_alarm, tutorials), in each format of its contract, in each configuration, on
     sizes of whole tiles and on odd ones, for each target that has a model. Writes
-    docs/evidence/premises.json where all are compared, else what --report FILE says. Exits with 1
-    where a model is contradicted. Needs no GPU.
+    docs/evidence/assumptions.json where all are compared, else what --report FILE says.
+    Exits with 1 where a model is contradicted. Needs no GPU.
     """
     if set not in ("", *SETS) or target not in ("", *TARGETS):
-        refuse("premises", f"--set {set} --target {target}", f"{' '.join(SETS)}; {TARGETS}")
+        refuse("assumptions", f"--set {set} --target {target}", f"{' '.join(SETS)}; {TARGETS}")
     sets = [set] if set else SETS
     names = [(key, name) for key in sets for name in _kernels(key) if kernel in ("", name)]
     targets = (target,) if target else TARGETS
     tasks = [(*named, gpu) for named in names for gpu in targets]
-    own = ROOT / "docs" / "evidence" / "premises.json"
+    own = ROOT / "docs" / "evidence" / "assumptions.json"
     whole = not (set or kernel or target)
     rows: list[Row] = []
 
@@ -71,7 +71,7 @@ def compare_premises(
 def _kernels(set: str) -> dict[str, KernelUnderTest]:
     """The kernels of a set, by name."""
     if set == "conftest":
-        kernels = list_kernels("premises", CONFTEST)
+        kernels = list_kernels("assumptions", CONFTEST)
     elif set == "families":
         kernels = list(import_module("tests.corpora.families.table").RIGHT)
     elif set == "no_false_alarm":
@@ -88,12 +88,12 @@ def _kernels(set: str) -> dict[str, KernelUnderTest]:
 def compare(set: str, name: str, target: str) -> Row:
     """Return the outcome of the predictions of one kernel for one target, over all its formats."""
     kernel = _kernels(set)[name]
-    premises = AssumptionCheck(lambda event: None, SECONDS, every=True)
+    assumptions = AssumptionCheck(lambda event: None, SECONDS, every=True)
     refused: Counter[str] = Counter()
     for dtype in kernel.contract.formats:
-        _note_launches(kernel, dtype, target, premises, refused)
-    premises.check_noted()
-    check = premises.conclude()
+        _note_launches(kernel, dtype, target, assumptions, refused)
+    assumptions.check_noted()
+    check = assumptions.conclude()
     assert check is not None
     facts = encode(check)
     del facts["seconds"]
@@ -113,7 +113,7 @@ def _note_launches(
     kernel: KernelUnderTest,
     dtype: str,
     target: str,
-    premises: AssumptionCheck,
+    assumptions: AssumptionCheck,
     refused: Counter[str],
 ) -> None:
     """Record the launches of each configuration on whole tiles, and of the first on odd sizes."""
@@ -125,7 +125,7 @@ def _note_launches(
             observation = observe(replace(kernel, mirror=None), case, Simulator(target))
             if observation.raised is not None:
                 refused[observation.raised.text[:200]] += 1
-            premises.note(target, observation.launches)
+            assumptions.note(target, observation.launches)
             if not position:
                 configs = max([configs, *(x.configs for x in observation.launches)])
             config += 1
