@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from gemmproof.reference.fake_cuda import explain_lack, fake_gpu
 from gemmproof.reference.gpus import DEFAULT, GPUS
 from gemmproof.reference.simulation import NOWHERE, Fault, Run, Unsupported, Where
-from gemmproof.reference.simulator.checks import (
+from gemmproof.reference.simulator.access_checks import (
     STRAY,
     Violation,
     count_programs,

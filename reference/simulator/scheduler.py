@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from gemmproof.reference.provenance import calling_line, reserve
 from gemmproof.reference.simulation import Exhausted, LimitExceeded, SimulatorError, Unsupported
 from gemmproof.reference.simulator import session as contexts
-from gemmproof.reference.simulator.checks import check_defined
+from gemmproof.reference.simulator.access_checks import check_defined
 from gemmproof.reference.simulator.memory import view_of
 from gemmproof.reference.simulator.program import BasicBlock, Env, Exit, Moves, Program
 from gemmproof.reference.simulator.session import Context, Enough, Session, TooWide

@@ -15,7 +15,7 @@ import triton
 from gemmproof.reference.dot import SPLITS
 from gemmproof.reference.ptx.instruction_operands import label_freedom
 from gemmproof.reference.simulation import Unsupported, Where
-from gemmproof.reference.simulator.checks import check_defined
+from gemmproof.reference.simulator.access_checks import check_defined
 from gemmproof.reference.simulator.ops import OPERATIONS
 from gemmproof.reference.simulator.ops.dots import folds_sum, is_zero
 from gemmproof.reference.simulator.ops.hints import HINTS, judge_hints

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.simulator import session
-from gemmproof.reference.simulator.checks import note_lanes
+from gemmproof.reference.simulator.access_checks import note_lanes
 from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.session import current
 from gemmproof.reference.simulator.value import Value, union

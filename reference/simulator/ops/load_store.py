@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmproof.reference.simulation import Unsupported
 from gemmproof.reference.simulator import session
-from gemmproof.reference.simulator.checks import (
+from gemmproof.reference.simulator.access_checks import (
     MASKED,
     STRAY,
     UNKNOWN,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.reference.simulation import Unsupported
-from gemmproof.reference.simulator.checks import (
+from gemmproof.reference.simulator.access_checks import (
     BLOCK_POINTER,
     DESCRIPTOR,
     Box,
