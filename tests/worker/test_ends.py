@@ -11,7 +11,9 @@ import pytest
 from tests.support.supervised import LIMITS, each_way, judging  # noqa: F401
 
 from gemmproof.worker import processes
+from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.processes import Clock, _room_in_containers
+from gemmproof.worker.protocol import ProofEnded, ProofStarted
 from gemmproof.worker.supervisor import Limits
 
 MORE = """
@@ -134,6 +136,16 @@ def test_a_limit_just_above_what_gemmproof_needs_accuses_nobody(run):
     report, _ = run("holds", limits, engine="fake_engine:holding")
     assert (report.verdict, report.findings) == ("incomplete", ())
     assert "allowed) by --memory-limit, of which 0." in report.note
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_worker_died_of_a_proof_only_while_the_proof_was_in_progress(ended):
+    worker = WorkerExit()
+    for event in (ProofStarted(("stays_in_bounds",), 10.0), *[ProofEnded()] * ended):
+        worker.take(event)
+    worker.classify(-signal.SIGSEGV)
+    undecided = [] if ended else ["stays_in_bounds"]
+    assert (worker.end, list(worker.list_undecided())) == ("crash", undecided)
 
 
 SPIN = "while True: pass"
