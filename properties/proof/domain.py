@@ -356,7 +356,8 @@ def iter_traced_paths(
                 continue
             configs = max([configs, *(launch.configs for launch in path.launches)])
             raised.append(path.failed is not None and path.failed.raised)
-            if config < lcm(*(launch.configs for launch in path.launches)):
+            # one that failed may lack the launches that tell how many configurations it has
+            if path.failed is not None or config < lcm(*(x.configs for x in path.launches)):
                 parts += _follow(domain, path, config)
         yield [*parts, EVERY_PATH_RAISES] if raised and all(raised) else parts
         if config + 1 >= configs:

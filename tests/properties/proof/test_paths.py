@@ -1,8 +1,10 @@
 """The paths of a wrapper, configuration by configuration, and what they leave out."""
 
+from tests.corpora.mutants import refused
 from tests.corpora.tiled import plain
 from tests.reference.symbolic import traced_wrappers
 
+from gemmproof.engine.kernel_check import check
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import domain as paths
@@ -82,6 +84,17 @@ def test_configurations_beyond_the_most_are_left_out(monkeypatch, texts):
     ((left,),) = trace(tuned_or_plain)[2:]
     assert left == Untraced(left.why)
     texts("configurations beyond the most", left.why)
+
+
+def test_a_configuration_that_does_not_compile_leaves_every_property_undecided():
+    """Its launch is missing, and so is the number of configurations that it has."""
+    launch = refused.one_configuration_of_24_columns
+    kernel = KernelUnderTest("k", launch, Contract(layouts="any"))
+    report = check(kernel, max_examples=2, proof=True)
+    proofs = [p.proof for p in report.properties if p.proof is not None]
+    assert {proof.status for proof in proofs} == {"not decided"}
+    assert {"BLOCK_N=24" in proof.why for proof in proofs} == {True}
+    assert report.findings[0].property == "compiles"
 
 
 def test_each_run_is_seen_in_each_configuration():
