@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
 import shutil
@@ -137,6 +138,10 @@ def test_the_hook_finds_the_kernel_from_any_folder(project, command, launch, con
     Path(written).write_text(KERNELS)
     Path(folder).mkdir(exist_ok=True)
     assert main(["init", *shlex.split(command), "--directory", folder]) == 0
+    nodes = list(ast.walk(ast.parse((Path(folder) / "conftest.py").read_text())))
+    imports = (x for x in nodes if isinstance(x, ast.Import | ast.ImportFrom))
+    imported = {alias.asname or alias.name for x in imports for alias in x.names}
+    assert imported == imported & {x.id for x in nodes if isinstance(x, ast.Name)}
     name = launch.rpartition(".")[2]
     assert load_registered(project / folder / "conftest.py") == [[name, launch, *contract]]
 

@@ -147,7 +147,7 @@ def conftest_text(target: Target, contract: Contract, folder: Path, calling: Cal
     if module is None:
         path = _relative(Path(target.path).resolve(), folder)
         imports = [
-            "    from gemmproof.target import KernelRef, load_file",
+            "    from gemmproof.target import load_file",
             "",
             f"    kernels = load_file({path})",
         ]
