@@ -177,7 +177,7 @@ def note_kept(report: Report, worker: WorkerExit) -> Report:
 def format_saved(worker: WorkerExit) -> str:
     """Format how many saved cases a worker tried first; "" for none."""
     saved = worker.read_part(SAVED, SavedTried)
-    return f"{format_count(saved.tried, 'saved case')} tried first" if saved else ""
+    return f"{format_count(saved.tried, 'saved case')} tried first" if saved and saved.tried else ""
 
 
 def _find_project(start: Path) -> Path:

@@ -17,9 +17,11 @@ from gemmproof.engine import saved_cases
 from gemmproof.engine.kernel_check import check
 from gemmproof.engine.saved_cases import MOST, Store
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.codec import encode
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.target import load_file
+from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.protocol import CaseStarted, Event, PartialResult
 
 # wrong at sizes that no smallest case and no probe has
@@ -49,6 +51,12 @@ def judge(*options, target="wrong.py:matmul"):
 
 def stored() -> list[dict]:
     return [json.loads(path.read_text()) for path in sorted(Path(".gemmproof").glob("*.json"))]
+
+
+@pytest.mark.parametrize(("tried", "text"), [(0, ""), (1, "1 saved case tried first")])
+def test_saved_cases_that_were_dropped_untried_are_not_counted(tried, text):
+    saved = encode(saved_cases.SavedTried(tried, ('{"M": 1}',)))
+    assert saved_cases.format_saved(WorkerExit(parts={"saved": saved})) == text
 
 
 @pytest.mark.lane("full")
@@ -137,7 +145,6 @@ import sys
 from pathlib import Path
 from gemmproof.properties.cases.case import Case
 from gemmproof.engine.saved_cases import Store
-from gemmproof.worker.protocol import CaseStarted, Event, PartialResult
 for M in range(1, 6):
     Store(Path("kept"), "f", "code").update((), [Case(M, int(sys.argv[1]), 1)])
 """
