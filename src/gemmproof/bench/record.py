@@ -103,7 +103,7 @@ class BenchReport:
 
 
 # -- request -------------------------------------------------------------------------------------
-ROW, DEVICE = "row", "device"  # parts of a worker's result: a TimedRow, the name of the GPU
+ROW = "row"  # a part of a worker's result: a TimedRow
 
 
 @dataclass(frozen=True, slots=True)

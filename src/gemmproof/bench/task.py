@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gemmproof.bench.clocks import CudaDevice
-from gemmproof.bench.record import DEVICE, SOURCE, BenchReport, BenchRequest, NamedTarget
+from gemmproof.bench.record import SOURCE, BenchReport, BenchRequest, NamedTarget
 from gemmproof.bench.run import Plan, run_plan
 from gemmproof.bench.timed_calls import Callee, make_callee, make_target_peer
 from gemmproof.fake_device import DeviceRequest
@@ -15,7 +15,7 @@ from gemmproof.properties.contract import ROLES
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.report.record import versions
 from gemmproof.target import TargetError, load
-from gemmproof.worker.protocol import Listener, PartialResult, Ready, WorkerContext
+from gemmproof.worker.protocol import Listener, Ready, WorkerContext
 
 NO_GPU = "device: got no CUDA GPU that torch can use, expected one"
 
@@ -33,7 +33,6 @@ def measure_times(request: BenchRequest, context: WorkerContext) -> BenchReport:
 
 def measure_on(device: Any, request: BenchRequest, emit: Listener) -> BenchReport:
     """Return the measurements on an available device. Raises TargetError."""
-    emit(PartialResult(DEVICE, device.name))
     calling = request.calling
     operands, spec = calling.read(), calling.make_spec()
     names, kernels = [n for n in operands if n not in ROLES], []
