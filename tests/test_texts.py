@@ -75,8 +75,9 @@ def test_the_fixture_compares_with_the_file_of_the_room(texts, request, monkeypa
 
 
 def test_what_changes_from_run_to_run_is_replaced():
-    text = "in /tmp/x/a.py and /tmp/x: 1.5 s of 10 s, 3.14 sizes, torch 2.13"
-    replaced = replace_places(text, {"folder": "/tmp/x", "script": "/tmp/x/a.py", "torch": "2.13"})
+    text = "in /folder/x/a.py and /folder/x: 1.5 s of 10 s, 3.14 sizes, torch 2.13"
+    places = {"folder": "/folder/x", "script": "/folder/x/a.py", "torch": "2.13"}
+    replaced = replace_places(text, places)
     expected = "in <script> and <folder>: <seconds> s of 10 s, 3.14 sizes, torch <torch>"
     assert replaced == expected
 

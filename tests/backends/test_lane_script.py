@@ -20,7 +20,6 @@ import os, sys
 sys.path[:0] = [{here!r}, {root!r}]
 import fake_gpu, launched_kernels as kernels
 from gemmproof.backends import cuda_device
-from gemmproof.worker.protocol import Compared
 
 def fault(call, result, tensors):
     if {dies} and call > 3:
