@@ -2,7 +2,7 @@
 
 A session is named by its Python and its torch: `nox -s "suite-3.12(torch='2.14')"`. Options behind
 `--` go to pytest. Each session adds its row to docs/evidence/versions.json, from which
-`scripts/pages.py versions` makes docs/versions.md.
+`scripts/pages.py versions` makes docs/reference/versions.md.
 """
 
 import os

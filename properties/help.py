@@ -1,4 +1,4 @@
-"""The pages on properties and faults: the Markdown of docs/properties, to which `pages` links."""
+"""The pages on properties and faults: the Markdown of docs/reference/properties, to which `pages` links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and docstrings are the field's: docs/glossary.md lists the words that are refused."""
+"""Names and docstrings are the field's: the glossary lists the words that are refused."""
 
 import ast
 import keyword
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+GLOSSARY = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
 REFUSED = set(re.search(r"<!-- refused -->\n(.*)\n<!--", GLOSSARY)[1].split())
 PREFIXES = re.compile("_?(say|tell|hear|speak|name)_")
 OF_TORCH = {"_name_template"}  # a property of torch's that a class of ours overrides

@@ -19,7 +19,7 @@ from gemmproof.reference.arithmetic import Array, round_float, round_to, widen
 from gemmproof.reference.bounds import exact_product, gemm_bound
 from gemmproof.reference.dot import dot_model
 
-PAGE = ROOT / "docs" / "acceptance-rules.md"
+PAGE = ROOT / "docs" / "explanation" / "acceptance-rules.md"
 TARGET, SEED, EVERY = "sm_90", 0, 64
 
 
@@ -160,7 +160,7 @@ def compare_rules(size: int, fmt: str) -> str:
 
 
 def make_page(size: int = 1024, check: bool = False, out: Path | None = None) -> int:
-    """Make the tables of docs/acceptance-rules.md: which rule rejects which faulty product.
+    """Make the tables of acceptance-rules.md: which rule rejects which faulty product.
 
     M, N and K are --size. One core, one seed, half a minute.
     """

@@ -1,4 +1,4 @@
-"""docs/instructions.md: dots of many tiles, formats and warps, compiled for each GPU."""
+"""docs/reference/instructions.md: dots of many tiles, formats and warps, compiled for each GPU."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def compile_all(jobs: int) -> None:
 
 
 # -- tables ----------------------------------------------------------------------------------------
-PAGE = ROOT / "docs" / "instructions.md"
+PAGE = ROOT / "docs" / "reference" / "instructions.md"
 REFUSED, NONE = "refused", "-"
 _IN_PTX = {f.name: (f.ttir, f.ptx) for f in (*FORMATS.values(), *FNUZ)}
 #: The names in the instructions of both makers of formats that are named differently here.
@@ -171,7 +171,7 @@ Kind = tuple[str, str | None]  # a format, and its declared precision
 def make_page(
     check: bool = False, out: Path | None = None, compile: bool = False, jobs: int = 0
 ) -> int:
-    """Make the tables of docs/instructions.md from docs/evidence/instructions.json.
+    """Make the tables of docs/reference/instructions.md from docs/evidence/instructions.json.
 
     With --compile every dot is first compiled again (minutes; --jobs workers, as many as there are
     CPUs), and the evidence is rewritten.

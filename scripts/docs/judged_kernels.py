@@ -31,9 +31,9 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED
 from gemmproof.report.record import Report
 
-STRENGTH_PAGE = ROOT / "docs" / "strength.md"
-PROOFS_PAGE = ROOT / "docs" / "proofs.md"
-STYLES_PAGE = ROOT / "docs" / "public-kernels.md"
+STRENGTH_PAGE = ROOT / "docs" / "results" / "strength.md"
+PROOFS_PAGE = ROOT / "docs" / "explanation" / "proofs.md"
+STYLES_PAGE = ROOT / "docs" / "results" / "public-kernels.md"
 
 
 class JudgedMutant(NamedTuple):
@@ -87,7 +87,7 @@ def tabulate_mutants(rows: list[JudgedMutant]) -> str:
 
 
 def make_strength_page(examples: int = 100, check: bool = False, out: Path | None = None) -> int:
-    """Judge every mutant by --examples cases and make the tables of docs/strength.md.
+    """Judge every mutant by --examples cases and make the tables of docs/results/strength.md.
 
     Exits with 1 where a mutant is missed that tests/corpora/mutants/table.py says is caught, or is
     found for another reason than it states.
@@ -274,7 +274,7 @@ def make_proofs_page(
     examples: int = 12, only: str = "", kept: Path | None = None,
     check: bool = False, out: Path | None = None,
 ) -> int:  # fmt: skip
-    """Prove every kernel of the corpora, and make the tables of docs/proofs.md.
+    """Prove every kernel of the corpora, and make the tables of docs/explanation/proofs.md.
 
     Some twenty minutes on two cores; with --kept FILE rows are kept there, and a run that was
     interrupted goes on. --only takes kernels whose class and name contain a text, and prints the
@@ -355,7 +355,7 @@ STYLES = (
 
 
 def make_styles_page(examples: int = 20, check: bool = False, out: Path | None = None) -> int:
-    """Judge a kernel of each style by --examples cases and make docs/public-kernels.md's tables."""
+    """Judge a kernel of each style by --examples cases and make the tables of public-kernels.md."""
     reports = {style: judge_style(style, examples) for style in STYLES}
     styles, limits = tabulate_styles(reports), tabulate_limits(reports)
     tables = {"styles": styles, "limits": limits, "wrong": show_wrong()}

@@ -35,9 +35,10 @@ from gemmproof.properties.codec import Json, decode, dump, make_schema, parse
 from gemmproof.report.record import Report
 
 SCHEMAS = ROOT / "docs" / "schemas"
-SPEED_PAGE, MUTATION_PAGE, SIGN_OFF_PAGE, VERSIONS_PAGE = (
-    ROOT / "docs" / f"{name}.md" for name in ("speed", "mutation", "sign-off", "versions")
+SPEED_PAGE, MUTATION_PAGE, SIGN_OFF_PAGE = (
+    ROOT / "docs" / "results" / f"{name}.md" for name in ("speed", "mutation", "sign-off")
 )
+VERSIONS_PAGE = ROOT / "docs" / "reference" / "versions.md"
 EVIDENCE = ROOT / "docs" / "evidence"
 MUTATION, VERSIONS = EVIDENCE / "mutation.json", EVIDENCE / "versions.json"
 
@@ -59,7 +60,7 @@ def make_schemas(check: bool = False) -> int:
     return max(codes)
 
 
-# -- docs/speed.md ---------------------------------------------------------------------------------
+# -- docs/results/speed.md -------------------------------------------------------------------------
 #: Recorded runs, by the name of their table and file, and those that are drawn.
 RUNS = (
     *("gemm", "gemm-few", "kernels", "layers"),
@@ -69,7 +70,7 @@ DRAWN = ("gemm", "kernels", "layers", "epilogue")
 
 
 def make_speed_page(check: bool = False, out: Path | None = None) -> int:
-    """Make docs/speed.md's tables and pictures from docs/evidence/speed-*.json."""
+    """Make docs/results/speed.md's tables and pictures from docs/evidence/speed-*.json."""
     tables = {}
     for name in RUNS:
         text = (EVIDENCE / f"speed-{name}.json").read_text(encoding="utf-8")
@@ -110,7 +111,7 @@ def _mean(rows: Iterable[TimedRow]) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
-# -- docs/mutation.md ------------------------------------------------------------------------------
+# -- docs/results/mutation.md ----------------------------------------------------------------------
 BRIEF = ("key", "file", "line", "operator", "where", "outcome", "by")
 
 
@@ -176,7 +177,7 @@ def list_survivors(kernels: Iterable[Score]) -> str:
 
 
 def make_mutation_page(check: bool = False, out: Path | None = None, add: str = "") -> int:
-    """Make the tables of docs/mutation.md from docs/evidence/mutation.json.
+    """Make the tables of docs/results/mutation.md from docs/evidence/mutation.json.
 
     --add FILE[,FILE...] first puts the kernels of records of `gemmproof mutate --json` there.
     """
@@ -199,7 +200,7 @@ def make_mutation_page(check: bool = False, out: Path | None = None, add: str = 
     return update_tables(MUTATION_PAGE, tables, check, out)
 
 
-# -- docs/sign-off.md ------------------------------------------------------------------------------
+# -- docs/results/sign-off.md ----------------------------------------------------------------------
 def make_sign_off_page(
     kernels: str = "",
     examples: int = 100,
@@ -236,7 +237,7 @@ def trim(text: str) -> str:
     return head.strip() if last.startswith("`sha256:") else text.strip()
 
 
-# -- docs/versions.md ------------------------------------------------------------------------------
+# -- docs/reference/versions.md --------------------------------------------------------------------
 LABELS = {"python": "Python", "triton": "Triton", "cpus": "CPUs"}  # others are named as the field
 
 
@@ -264,7 +265,7 @@ class SuiteRun:
 def make_versions_page(
     check: bool = False, out: Path | None = None, junit: Path | None = None
 ) -> int:
-    """Make the table of docs/versions.md from docs/evidence/versions.json.
+    """Make the table of docs/reference/versions.md from docs/evidence/versions.json.
 
     With --junit FILE a run of the suite in this environment is added first, from pytest's report.
     A row replaces an earlier one of the same Python, torch and Triton.

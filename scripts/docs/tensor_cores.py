@@ -1,4 +1,4 @@
-"""The tables and the picture of docs/what-your-tensor-core-computes.md, from the models."""
+"""The tables and the picture of what-your-tensor-core-computes.md, from the models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
 from gemmproof.report.svg import write_svg
 
-PAGE = ROOT / "docs" / "what-your-tensor-core-computes.md"
+PAGE = ROOT / "docs" / "explanation" / "what-your-tensor-core-computes.md"
 PICTURE = ROOT / "docs" / "pictures" / "bias-by-accumulator.svg"
 RECORDED = ROOT / "tests" / "witnesses" / "recorded" / "drift_h200.json"
 SIZES = tuple(1 << n for n in range(9, 15))
@@ -107,7 +107,7 @@ def draw(biases: dict[str, list[Measure]]) -> None:
 
 
 def make_page(check: bool = False, out: Path | None = None) -> int:
-    """Make the tables and the picture of docs/what-your-tensor-core-computes.md.
+    """Make the tables and the picture of docs/explanation/what-your-tensor-core-computes.md.
 
     Bits and biases come from the models, the last table from
     tests/witnesses/recorded/drift_h200.json. The picture is drawn unless the page is only checked.

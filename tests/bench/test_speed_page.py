@@ -1,4 +1,4 @@
-"""docs/speed.md matches the record, and has no row that was wrong or not timed."""
+"""docs/results/speed.md matches the record, and has no row that was wrong or not timed."""
 
 import json
 

@@ -30,7 +30,7 @@ from gemmproof.report.record import Report
 from gemmproof.target import load, parse
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs" / "properties"
+DOCS = ROOT / "docs" / "reference" / "properties"
 PAGES, FAULT_PAGES = read_properties(), read_faults()
 EVERY = {**PAGES, **FAULT_PAGES}
 SCREEN = 40

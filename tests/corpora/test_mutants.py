@@ -73,7 +73,7 @@ def test_each_property_but_the_mirrors_has_mutants():
 
 
 def test_times(capsys):
-    """Prints the times of this run; what they ought to be is in docs/strength.md."""
+    """Prints the times of this run; what they ought to be is in docs/results/strength.md."""
     if _SECONDS:
         slowest = max(_SECONDS, key=lambda m: _SECONDS[m])
         with capsys.disabled():

@@ -1,4 +1,4 @@
-"""The four tutorials' kernels are judged as docs/four-tutorials.md says."""
+"""The four tutorials' kernels are judged as docs/results/four-tutorials.md says."""
 
 from __future__ import annotations
 

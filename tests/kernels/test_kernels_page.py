@@ -1,4 +1,4 @@
-"""docs/kernels.md has every kernel and its signature, and its examples give what they say."""
+"""docs/reference/kernels.md has every kernel and its signature; its examples run."""
 
 import ast
 import doctest
@@ -15,7 +15,7 @@ from gemmproof.kernels import KERNELS, fused, quantized
 from gemmproof.kernels.tables import VARIABLE
 from gemmproof.reference.simulator import run
 
-PAGE = Path(__file__).parents[2] / "docs" / "kernels.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "kernels.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 NAMES = sorted({*kernels.__all__, *fused.__all__, *quantized.__all__, *KERNELS})
 FOUND = {name: KERNELS.get(name, getattr(kernels, name, None)) for name in NAMES}

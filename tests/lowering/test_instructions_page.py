@@ -1,4 +1,4 @@
-"""docs/instructions.md agrees with its data, the data with the compiler, and its prose too."""
+"""The page on instructions agrees with its data, the data with the compiler."""
 
 import hashlib
 import re

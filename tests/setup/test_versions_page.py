@@ -1,4 +1,4 @@
-"""docs/versions.md has a row for each recorded run of the suite, none with a failed test."""
+"""docs/reference/versions.md has a row for each recorded run, none with a failed test."""
 
 from __future__ import annotations
 

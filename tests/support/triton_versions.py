@@ -74,7 +74,7 @@ DIFFERENCES = {
     ),
     # -- pages and evidence
     "instructions_page": Difference(
-        "docs/instructions.md was measured with this version.", (3, 9), (3, 9)
+        "docs/reference/instructions.md was measured with this version.", (3, 9), (3, 9)
     ),
     "compiled_in_readme": Difference("README.md shows what this version compiles.", (3, 7), (3, 7)),
     "record": Difference("tests/verdicts/record was made with this version.", (3, 7), (3, 7)),

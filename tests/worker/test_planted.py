@@ -77,7 +77,7 @@ def expect(planted):
 
 
 def test_the_page_counts_them():
-    page = (Path(__file__).parents[2] / "docs" / "planted-faults.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "results" / "planted-faults.md").read_text()
     counted = Counter(planted.kind for planted in PLANTED)
     for kind, acts in KINDS.items():
         assert f"| {len(acts)} | {counted[kind]} |" in page, kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import textwrap
 from collections.abc import Iterable
@@ -146,9 +147,14 @@ def page_lines(page: Page) -> list[Line]:
         out += [("", ""), *_wrap("", title, "  ", "bold")]
         for item in items:
             style = {"-": "red", "+": "green"}.get(item[0], "") if is_example(title) else ""
-            text = re.sub(r"\[[^]]*\]\(\.\./([^)]*)\)", r"docs/\1", item)
+            text = re.sub(r"\[[^]]*\]\((\.\./[^)]*)\)", _locate, item)
             out += _wrap("  ", text, "    ", style)
     return out
+
+
+def _locate(link: re.Match[str]) -> str:
+    """Return the path of a page in the repository, from a link of docs/reference/properties."""
+    return posixpath.normpath(f"docs/reference/properties/{link[1]}")
 
 
 def is_example(title: str) -> bool:
