@@ -1,4 +1,4 @@
-"""The pages on properties and faults: the Markdown of docs/reference/properties, to which `pages` links."""
+"""The pages on properties and faults: Markdown of docs/reference/properties, linked by `pages`."""
 
 from __future__ import annotations
 
