@@ -279,27 +279,41 @@ def require(holds: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The operands a kernel accepts and the guarantees of its result; no case goes beyond it.
+    """The operands that a kernel accepts and the guarantees of its result.
 
-    `formats`: element formats of a and b; "tf32" is float32 operands whose low 13 bits the kernel
-    may ignore. `M`, `N`, `K`, `batch`: the sizes of each axis: a number, a range, text such as
-    "16..4096:16" (LOW..HIGH:STEP, each of which may be missing), or `multiple_of(16)`. `where`: a
-    further condition on them, as text ("K % 32 == 0 and M <= N") or a function of M, N and K.
-    `batched`: operands are (batch, rows, columns). `layouts`: "contiguous" (row-major and dense),
-    "any" (every view whose offsets stay below 2**31 elements) or names from layouts.LAYOUTS;
-    `huge`: offsets from 2**31 elements too, of c and, with "any", of views. `accumulator`: the
-    format that sums are kept in, from which every bound follows (int8 is always int32; "e8m13" is
-    fp8 sums that never leave a unit of 13 bits). `out`: the format of the result, None for any.
-    `deterministic`: the same bits in whatever order programs run. `batch_invariant`: the bits of a
-    row of c do not depend on M.
-    `symmetric`: c is a b, whose relations under negation and the like hold; False with a formula.
-    `tensor_cores`: every dot is compiled to them; `spills`: the most bytes of a thread's registers
-    that are spilled to memory, None for no promise; `fits`: GPUs by name that the kernel compiles
-    for, and has room on. They are judged on those GPUs, or else on the target.
-    `expected`: the properties that are known not to hold, each with the reason; a finding is
-    reported if one holds after all.
+    No case goes beyond the contract. A wider contract is a stronger claim.
 
-    Raises a one-line ValueError for values that are unknown or contradict each other.
+    Args:
+        formats: Element formats of a and b. "tf32" is float32 operands whose low 13 bits the
+            kernel may ignore.
+        M: Sizes of the axis: a number, a range, text "LOW..HIGH:STEP" such as "16..4096:16" of
+            which each part may be missing, or `multiple_of(16)`.
+        N: Sizes, as of `M`.
+        K: Sizes, as of `M`.
+        batch: Sizes, as of `M`; used if `batched`.
+        where: A further condition on the sizes, as text ("K % 32 == 0 and M <= N") or as a function
+            of M, N and K.
+        batched: Operands have the shapes (batch, M, K) and (batch, K, N).
+        layouts: "contiguous" (row-major and dense), "any" (every view whose offsets stay below
+            2**31 elements) or names from `properties.cases.layouts.LAYOUTS`.
+        huge: Offsets from 2**31 elements on are accepted, too: of c and, with "any", of views.
+        accumulator: The format of the sums, from which every bound follows. int8 always uses int32;
+            "e8m13" is fp8 sums that stay in units of 13 bits.
+        out: The format of the result, or None for any.
+        deterministic: The bits do not depend on the order in which programs run.
+        batch_invariant: The bits of a row of c do not depend on M.
+        symmetric: c is a b, so that relations such as that under negation hold. False with a
+            formula.
+        tensor_cores: Every dot is compiled to tensor cores.
+        spills: The largest number of bytes of a thread's registers that are spilled to memory, or
+            None for no limit.
+        fits: Names of GPUs whose shared memory and registers suffice for the compiled kernel.
+            `tensor_cores` and `spills` are judged on these GPUs, or else on the target.
+        expected: Properties that are known not to hold, each with the reason. A finding is reported
+            if one of them holds.
+
+    Raises:
+        ValueError: A value is unknown, or values contradict each other; one line.
     """
 
     formats: tuple[str, ...] = ("fp16",)

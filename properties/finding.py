@@ -21,13 +21,22 @@ Key = tuple[str, str, str, str | None, str | None, str | None]
 class Finding:
     """One way in which a property does not hold.
 
-    `fault` classifies it (out_of_bounds, tile_edge, last_k_block, ...). `operand` is "a", "b", "c"
-    or a parameter's name, `axis` "M", "N", "K", "batch" or None. `where` is `file.py:31`, or None,
-    and `file` the path of that file. `bound` is the allowed error, if there is one. `message` is
-    one line: `where: got X, expected Y`. `cause` names the property whose finding causes this one,
-    None for a root cause. `backend` is "simulator" or "cuda". `result` is the name of the result
-    whose elements are wrong, if there are several. `reproduce` is the command that repeats it, in
-    a report that is written.
+    Attributes:
+        property: The name of the property.
+        fault: The kind of fault: out_of_bounds, tile_edge, last_k_block, ...
+        message: One line, `where: got X, expected Y`.
+        case: The smallest case that shows it.
+        operand: "a", "b", "c", the name of a parameter, or None.
+        axis: "M", "N", "K", "batch" or None.
+        where: The source line as `file.py:31`, or None.
+        got: The value that was observed, as text, or None.
+        expected: The value that was expected, as text, or None.
+        bound: The allowed error, or None.
+        cause: The property whose finding causes this one, None for a root cause.
+        backend: "simulator", "compiler" or "cuda".
+        result: The name of the result whose elements are wrong, if there are several.
+        file: The path of the file in `where`, or None.
+        reproduce: The command that repeats it, in a report that is written.
     """
 
     property: str

@@ -28,18 +28,23 @@ class ContractError(ValueError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Operand:
-    """A tensor that the wrapper takes by name: its format, its shape, and its possible elements.
+    """A tensor that the wrapper takes by name: its format, its shape and its possible elements.
 
-    `shape`: an axis, or a tuple of up to three: numbers, or text over M, N, K, batch and the
-    integers of a OneOf such as "M" or "K // 128". `values`: None for data that distinguish each
-    element from its neighbours (signed powers of two for floats, all values for integers), (low,
-    high) for integers from low to high, or a function of a numpy Generator, the shape and, by their
-    names, sizes, values of a OneOf and operands declared before, which returns an array. `use`:
-    "read"; "written" for memory that the wrapper is to fill, as out=; "updated" for one that it
-    reads and overwrites. The last two are results. `optional`: None is given in some cases.
-    `layouts`: "contiguous", "any" view, or names from layouts.LAYOUTS.
+    Args:
+        format: The format of the elements.
+        shape: An axis, or a tuple of up to three: numbers, or text over M, N, K, batch and the
+            integers of a `OneOf`, such as "M" or "K // 128".
+        values: None for data that distinguish each element from its neighbours (signed powers of
+            two for floats, all values for integers); (low, high) for integers from low to high; or
+            a function of a numpy Generator, the shape and, by their names, sizes, values of a
+            `OneOf` and operands declared before, which returns an array.
+        use: "read", "written" for memory that the wrapper is to fill (as out=), or "updated" for
+            memory that it reads and overwrites. Written and updated operands are results.
+        optional: Some cases pass None.
+        layouts: "contiguous", "any", or names from `properties.cases.layouts.LAYOUTS`.
 
-    Raises a one-line ValueError for values that no operand can have.
+    Raises:
+        ValueError: A value that no operand can have; one line.
     """
 
     format: str
@@ -142,7 +147,13 @@ def is_name(text: Any) -> bool:
 class OneOf:
     """A Python value that the wrapper takes by name, from several: alpha, a flag, a group's size.
 
-    Cases take the first unless another is requested. Raises a one-line ValueError.
+    Cases take the first value unless another is requested.
+
+    Args:
+        *values: The values.
+
+    Raises:
+        ValueError: A value that cannot be written in a case; one line.
     """
 
     def __init__(self, *values: Any) -> None:
@@ -214,16 +225,25 @@ def require_kernel(where: str, kernel: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KernelUnderTest:
-    """A kernel to judge: `launch(a, b)` is its wrapper and returns c.
+    """A kernel to judge: its wrapper, its contract, its further operands and its formula.
 
-    `mirror` is the kernel's specification of its accesses, a function that returns the launches of
-    a call (reference/mirrors), or None. `operands`: the wrapper's parameters by name other than a
-    and b, an Operand or a OneOf each; "a" and "b" are included if they have their own format, shape
-    or values. `spec`: c, as a function of a, b and the operands in numpy's terms (reference/spec
-    lists them), a tuple of several results in the order of those that the wrapper writes, then of
-    those that it returns; a @ b if None. `device_only`: the simulator cannot observe it (Gluon), so
-    that it is judged on a GPU alone; `predicted_by` is then a wrapper that gives the same bits, if
-    there is one, from which they are predicted. Raises a one-line ValueError.
+    Args:
+        name: The name in reports.
+        launch: The wrapper: `launch(a, b)` returns c.
+        contract: What the kernel accepts and guarantees.
+        mirror: The specification of the accesses, a function that returns the launches of a call
+            (reference/mirrors), or None.
+        operands: An `Operand` or a `OneOf` for each parameter of the wrapper other than a and b,
+            by name. "a" and "b" are included if they have a format, shape or values of their own.
+        spec: c as a function of a, b and the operands, in numpy's terms (reference/spec lists
+            them); a tuple of results in the order of those that the wrapper writes, then of those
+            that it returns. None for a @ b.
+        device_only: The simulator cannot run the kernel (Gluon): it is judged on a GPU alone.
+        predicted_by: A wrapper that gives the same bits as a `device_only` kernel, from which they
+            are predicted, or None.
+
+    Raises:
+        ValueError: A value is wrong; one line.
     """
 
     name: str

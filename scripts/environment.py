@@ -104,6 +104,9 @@ def main(arguments: list[str]) -> NoReturn:
         call += ["-m", "pytest", "-n", workers, "--dist", "worksteal"]
     elif command == "signoff":
         call += ["-m", "gemmproof", "signoff"]
+    elif command == "docs":
+        # -W: a warning, such as a dead link, fails the build; -E: every page is read again
+        call += ["-m", "sphinx", "-W", "--keep-going", "-E", "-j", "auto", "docs", "build/docs"]
     if command != "python":
         os.chdir(ROOT)
     os.execve(python, [*call, *rest], environment)

@@ -19,6 +19,7 @@ from scripts.docs import (
     judged_kernels,
     markdown,
     recorded_runs,
+    references,
     tensor_cores,
 )
 
@@ -34,6 +35,7 @@ COMMANDS = {
     "instructions": instructions.make_page,
     "versions": recorded_runs.make_versions_page,
     "schemas": recorded_runs.make_schemas,
+    "references": references.make_pages,
     "outputs": markdown.show_outputs,
 }
 

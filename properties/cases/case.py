@@ -35,18 +35,28 @@ MAX_SMS = 1024
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Case:
-    """A problem, the layouts of its operands, the fill of its data and the launch options.
+    """One call: its sizes, the layouts of its operands, their data and the options of its launch.
 
-    `batch` None is a 2-D problem. `layouts`: the layout of each operand that is not row-major, as
-    pairs. `fill`, `seed`: kind and seed of the data. `config`: index of the autotune configuration.
-    `sms`: the number of multiprocessors that the device reports, None for the target's own number.
-    `calls`: how often the wrapper is called, each time over other uninitialised memory. `compare`:
-    the relation of a further call that is compared with this one; None for none. `arguments`: for
-    operands other than a and b whose value is not the default, the layout, the value in Python's
-    notation, or "None" for one that is omitted, as pairs. With more than MAX_ELEMENTS, most of them
-    c's, it `is_sampled`: some programs of launches run.
+    A case whose c has more than MAX_ELEMENTS is sampled: only some programs of its launches run.
 
-    Raises a one-line ValueError for a value that is out of range or unknown.
+    Args:
+        M: The rows of a and c.
+        N: The columns of b and c.
+        K: The columns of a and the rows of b.
+        dtype: The format of a and b.
+        batch: The number of matrices, None for a 2-D problem.
+        layouts: Pairs of an operand and its layout, of those that are not row-major.
+        fill: The kind of the data.
+        seed: The seed of the data.
+        config: The index of the autotune configuration.
+        sms: The number of multiprocessors that the device reports; None for the target's number.
+        calls: The number of calls of the wrapper, each over other uninitialised memory.
+        compare: The relation of a further call that is compared with this one, or None.
+        arguments: Pairs of an operand other than a and b and its layout, its value in Python's
+            notation, or "None" if it is omitted, where that is not the default.
+
+    Raises:
+        ValueError: A value is out of range or unknown; one line.
     """
 
     M: int

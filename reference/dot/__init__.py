@@ -112,13 +112,22 @@ Split = Literal["", "tf32x3", "bf16x3", "bf16x6"]
 
 @dataclass(frozen=True, slots=True)
 class DotModel:
-    """The accumulation of one dot, as data.
+    """The accumulation of one dot product, as data.
 
-    The operands, read as `as_format` if given, pass through `unit` in chains over ascending k,
-    or over `order` within every len(order) of k. With `part`, every `part` of k is a chain from
-    zero, added to acc in IEEE arithmetic. `BLOCK_K` is the k of one tl.dot (0: all of it); with
-    `from_zero` each starts at zero and is added to acc; with `split` it is one chain over products
-    of operand pieces.
+    Attributes:
+        target: The GPU, or None for IEEE arithmetic.
+        instruction: The instruction.
+        a_format: The format of a.
+        b_format: The format of b.
+        acc_format: The format of the accumulator.
+        unit: The sum of products that is formed at once. Chains of units ascend in k.
+        as_format: The format that the operands are converted to first.
+        order: The order of k within every len(order) of k; ascending if empty.
+        part: Every `part` of k is a chain from zero, which is added to acc in IEEE arithmetic; 0
+            for a single chain.
+        BLOCK_K: The k of one tl.dot; 0 for all of k.
+        from_zero: Each tl.dot starts at zero and is added to acc.
+        split: The pieces of the operands whose products are summed in one chain.
     """
 
     target: str | None
@@ -135,10 +144,18 @@ class DotModel:
     split: Split = ""
 
     def dot(self, a: Array, b: Array, acc: Array | None = None) -> Array:
-        """a (..., M, K) times b (..., K, N) onto acc (..., M, N), bit for bit; acc is not changed.
+        """Return acc + a b, bit for bit; acc is not changed.
 
-        Storage arrays of the model's formats; leading axes broadcast; acc None is zero. The result
-        has the accumulator's storage dtype. Raises ValueError naming a wrong dtype or shape.
+        Args:
+            a: Array (..., M, K) of the storage type of `a_format`.
+            b: Array (..., K, N) of the storage type of `b_format`; leading axes broadcast.
+            acc: Array (..., M, N) of the storage type of `acc_format`; None for zero.
+
+        Returns:
+            An array (..., M, N) of the storage type of `acc_format`.
+
+        Raises:
+            ValueError: A type or shape is wrong; the message names it.
         """
         acc_fmt = FORMATS[self.acc_format]
         _check_operand("a", a, self.a_format)
@@ -175,14 +192,19 @@ def dot_model(
     acc_format: str | None = None,
     instruction: str | None = None,
 ) -> DotModel:
-    """Return the model of one instruction's dot, chained over k.
+    """Return the model of one instruction's dot product, chained over k.
 
-    target: None for the IEEE fma chain, or one of gpus.TARGETS. in_format: of both operands, or a
-    pair of fp8 formats. acc_format: fp32 if not given (int32 for int8, fp64 for fp64).
-    instruction: wgmma, mma, tcgen05 or fma; if not given, Triton's choice for a large tile. An fp8
-    `mma` on sm_90 and sm_100 is the PTX instruction, which those compile to fp16 ones; for Triton's
-    choice there see `triton_dot`.
-    Raises ValueError naming the value for every combination without a model.
+    Args:
+        target: One of `gpus.TARGETS`, such as "sm_90"; None for the IEEE chain of fused
+            multiply-adds.
+        in_format: The format of both operands, or a pair of fp8 formats.
+        acc_format: The format of the accumulator; by default fp32, int32 for int8, fp64 for fp64.
+        instruction: "wgmma", "mma", "tcgen05" or "fma"; by default Triton's choice for a large
+            tile. An fp8 "mma" on sm_90 and sm_100 is the PTX instruction, which is compiled to fp16
+            instructions there; for Triton's choice see `triton_dot`.
+
+    Raises:
+        ValueError: There is no model of this combination; the message names the value.
     """
     a_format, b_format = (in_format, in_format) if isinstance(in_format, str) else in_format
     sums = [format_named(name).sums for name in (a_format, b_format)]

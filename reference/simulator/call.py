@@ -209,8 +209,16 @@ def simulate(
 ) -> Any:
     """Return `function(*tensors)`, with its Triton launches on the tile simulator.
 
-    Accesses out of bounds, and undefined lanes, do not stop it: use `run` for
-    the faults. Raises what the wrapper raises, and SimulatorError.
+    Accesses out of bounds and undefined lanes do not stop the call; `gemmproof.check` reports them.
+
+    Args:
+        function: A wrapper that launches Triton kernels.
+        *tensors: Its arguments, on the CPU.
+        target: The GPU whose dot products are predicted, such as "sm_90"; None for exact IEEE
+            chains.
+
+    Raises:
+        SimulatorError: An operation is not supported. Exceptions of the wrapper pass through.
     """
     return run(function, *tensors, target=target).result
 

@@ -281,7 +281,7 @@ def sigmoid(x: SpecArray) -> SpecArray:
     """s = 1 / (1 + e**-x): off by 1 - s times the error of the exponential, 2 ulp of the quotient
     and one rounding of the sum, in all 5 u; 0 where the exponential overflows, as s would flush.
 
-    Its slope s (1 - s) changes by no more than e**d within d, as |1 - 2 s| <= 1.
+    Its slope s (1 - s) changes by no more than e**d within d, as abs(1 - 2 s) <= 1.
     """
 
     def value(v: Array) -> Array:

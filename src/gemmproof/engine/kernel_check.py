@@ -156,17 +156,35 @@ def check(
 ) -> Report:
     """Judge a kernel by every property over `max_examples` cases of each format of its contract.
 
-    The same seed draws the same cases. `case` replays one case instead, unchanged; those of `first`
-    are tried before any is drawn. `target` is the GPU whose dots the simulator models, None for
-    exact IEEE chains. With `launch`, cases that hold when simulated are launched on `device` too
-    (None: there is none, and the report is incomplete), and what the simulator cannot see is judged
-    there only. With `limits`, a kernel that keeps its contract is tried beyond it. `listener` gets
-    every event but the answer: each case before it runs, and each fault when it is first seen. A
-    call may take `seconds`, counted (work.py). With `check_model` each launch whose bits are
-    predicted is compiled, in `memory` bytes and a folder of `workdir`, and compared. With `proof`,
-    a solver first tries to decide properties for every size, in `proof_seconds`; no proof hides a
-    finding.
-    Raises ValueError for an argument out of range, TypeError if `kernel` is no kernel.
+    The same seed draws the same cases.
+
+    Args:
+        kernel: The kernel.
+        max_examples: The number of cases of each format.
+        seed: The seed of the drawn cases.
+        target: The GPU whose dot products are predicted, such as "sm_90"; None for exact IEEE
+            chains of fused multiply-adds.
+        case: A case to replay, unchanged, in place of drawn ones.
+        first: Cases that are tried before any is drawn.
+        listener: A function that is called with each event except the answer: each case before it
+            runs, each fault when it is first seen.
+        launch: Cases that hold when simulated are launched on `device`, too, and what the simulator
+            cannot run is judged there.
+        device: The GPU for `launch`. With None and `launch`, the report is incomplete.
+        limits: A kernel that keeps its contract is tried beyond it.
+        seconds: The counted seconds that a call may take.
+        memory: The memory of a process that compiles, in bytes.
+        check_model: Each launch whose bits are predicted is compiled and compared with its model.
+        workdir: The folder for `check_model`.
+        proof: A solver first tries to decide properties for every size. No proof hides a finding.
+        proof_seconds: The counted seconds of the proof.
+
+    Returns:
+        The report.
+
+    Raises:
+        ValueError: An argument is out of range.
+        TypeError: `kernel` is not a KernelUnderTest.
     """
     require_arguments(kernel, max_examples, seed, case)
     tell: Listener = listener or (lambda event: None)

@@ -203,13 +203,17 @@ class ProofResult:
 
 @dataclass(frozen=True, slots=True)
 class PropertyResult:
-    """The result of one property: `status` is "pass", "fail", "expected" or "not run".
+    """The result of one property.
 
-    `reason` is why it is expected to fail, None if it is not; `status` is "expected" if it does.
-    `examples` is how many cases it judged; `ratio` the largest error over its bound, None if the
-    property has no bound. `backend` is "simulator", "cuda" for launches, or "compiler" for
-    compiled launches: then those are counted. `proof` is what was decided for every size,
-    None if that was not tried; `status` is that of the cases.
+    Attributes:
+        name: The name of the property.
+        claim: The claim in one sentence.
+        status: "pass", "fail", "expected" (it fails as the contract expects) or "not run".
+        examples: The number of cases that it judged, or of launches if `backend` is "compiler".
+        ratio: The largest error over its bound, None if the property has no bound.
+        backend: "simulator", "cuda" for launches, or "compiler" for compiled launches.
+        proof: The decision for every size, None if none was attempted.
+        reason: The reason why it is expected to fail, or None.
     """
 
     name: str
@@ -288,17 +292,25 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The outcome of one check; findings come root causes first, each with its smallest case.
+    """The outcome of one check.
 
-    `target` is the kernel's name (a command puts TARGET there as it was typed). `notes` say why
-    there was an error, what could not run or what was launched where: findings and notes alone make
-    the verdict. `versions` are those of the packages involved. `drift` is the result of
-    `gemmproof drift`, `limits` those beyond the contract, if tried: they are no findings. `names`
-    are the wrapper's names for a and b, if known: findings and cases use a and b, messages its
-    names. `unvisited` are the paths of wrapper and kernel that no case visited, as text. `expected`
-    are findings that the contract expects: they change no verdict. `identity` is that of the
-    kernel, if a worker loaded it, `coverage` the tiles and bits that the cases reached,
-    `model_check` the comparison of predicted launches with compiled ones, if requested.
+    Attributes:
+        schema: The version of the JSON form.
+        target: The kernel's name; of a command, TARGET as it was typed.
+        properties: The result of each property.
+        findings: The findings, root causes first, each with its smallest case.
+        seconds: The time of the check.
+        versions: The versions of the packages involved.
+        notes: Errors, what could not run, and what was launched where. Findings and notes alone
+            decide the verdict.
+        drift: The result of `gemmproof drift`, or None.
+        limits: Limits beyond the contract, if they were tried. They are no findings.
+        names: The wrapper's names for a and b, if known. Messages use them; findings use a and b.
+        unvisited: Paths of the wrapper and the kernel that no case visited.
+        expected: Findings that the contract expects. They change no verdict.
+        identity: The hashes of the kernel's source, if a worker loaded it.
+        coverage: The tiles and bits that the cases reached, or None.
+        model_check: The comparison of predicted launches with compiled ones, if requested.
     """
 
     schema: Literal[3]
