@@ -28,7 +28,6 @@ nitpicky = False
 # Markdown: anchors as on GitHub, where these pages are read, too.
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
-suppress_warnings = ["myst.header"]  # the page of a property starts at the level of its list
 
 # Docstrings mark code with single backticks.
 default_role = "py:obj"
