@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from scripts.docs import references
 from sphinx.cmd.build import main
+
+from gemmproof.options import iter_options, option
 
 ROOT = Path(__file__).parents[2]
 INDEX = "# Pages\n\n```{toctree}\npage\n```\n"
@@ -63,6 +66,32 @@ def test_a_generated_page_that_is_not_up_to_date_fails_the_build(build, monkeypa
     status, errors = build()
     assert status == 1
     assert "docs/reference/pytest.md: differs from the parsers" in errors
+
+
+def test_an_option_without_help_is_named():
+    @dataclass(frozen=True)
+    class Options:
+        depth: int = option("N", " ")
+
+    with pytest.raises(ValueError, match="^gemmproof check --depth: got no help"):
+        references.tabulate(iter_options(Options), "gemmproof check")
+
+
+def test_a_fixture_without_a_docstring_is_named(monkeypatch):
+    monkeypatch.setattr(references, "FIXTURES", ("gemm_report", "gemm_undocumented"))
+    fixture = pytest.fixture(lambda: None)
+    monkeypatch.setattr(references.plugin, "gemm_undocumented", fixture, raising=False)
+    with pytest.raises(ValueError, match="^gemm_undocumented: got no docstring"):
+        references.format_fixtures()
+
+
+def test_every_fixture_of_the_plugin_is_in_the_table():
+    fixtures = {
+        name
+        for name, value in vars(references.plugin).items()
+        if hasattr(value, "_get_wrapped_function")
+    }
+    assert fixtures == set(references.FIXTURES)
 
 
 def test_generated_pages_are_what_the_parsers_give():
