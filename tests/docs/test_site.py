@@ -73,7 +73,7 @@ def test_an_option_without_help_is_named():
     class Options:
         depth: int = option("N", " ")
 
-    with pytest.raises(ValueError, match="^gemmproof check --depth: got no help"):
+    with pytest.raises(ValueError, match=r"^gemmproof check --depth: got no help"):
         references.tabulate(iter_options(Options), "gemmproof check")
 
 
@@ -81,7 +81,7 @@ def test_a_fixture_without_a_docstring_is_named(monkeypatch):
     monkeypatch.setattr(references, "FIXTURES", ("gemm_report", "gemm_undocumented"))
     fixture = pytest.fixture(lambda: None)
     monkeypatch.setattr(references.plugin, "gemm_undocumented", fixture, raising=False)
-    with pytest.raises(ValueError, match="^gemm_undocumented: got no docstring"):
+    with pytest.raises(ValueError, match=r"^gemm_undocumented: got no docstring"):
         references.format_fixtures()
 
 
