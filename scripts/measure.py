@@ -15,6 +15,7 @@ from scripts.command import run
 from scripts.gpu import (
     compare_assumptions,
     huge,
+    other_tools,
     predictions,
     record,
     registers,
@@ -37,6 +38,8 @@ COMMANDS = {
     "assumptions": compare_assumptions.compare_assumptions,
     "calls": sanitize.call_kernel,
     "registers": registers.compare_registers,
+    "other-tools": other_tools.compare_tools,
+    "call-mutant": other_tools.call_mutant,
 }
 
 if __name__ == "__main__":
