@@ -11,7 +11,7 @@ from pathlib import Path
 # in this order they are listed
 _PROPERTIES = ("calls-and-values", "addresses-and-memory", "equal-bits", "compiled-code")
 _HEADING = re.compile(r"^##+ (?=[a-z_]+$)", re.MULTILINE)  # of a page: other headings are titles
-CAUSES, EXAMPLE = "Usual causes -> fixes", "An example"
+CAUSES, EXAMPLE = "Common causes -> fixes", "Example"
 
 
 @dataclass(frozen=True, slots=True)

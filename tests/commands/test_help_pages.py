@@ -64,7 +64,7 @@ def test_every_property_has_a_page_with_each_section(texts):
     assert set(PAGES) == {*BY_NAME, NAME}
     texts("the claim of a page", BY_NAME["no_races"].claim)
     for page in PAGES.values():
-        titles = ["An example" if is_example(title) else title for title in page.sections]
+        titles = ["Example" if is_example(title) else title for title in page.sections]
         texts("the sections of a page", "\n".join(titles))
         assert all([page.claim, *page.sections.values()]), page.name
 
@@ -122,7 +122,9 @@ def test_what_pages_point_to_is_there():
     check = parser()._subparsers._group_actions[0].choices["check"]
     options = {*check._option_string_actions, "--memory-limit"}
     for page in PAGES.values():
-        links = [link for item in page.sections["More"] for link in re.findall(r"\((.+?)\)", item)]
+        links = [
+            link for item in page.sections["See also"] for link in re.findall(r"\((.+?)\)", item)
+        ]
         assert [link for link in links if not (DOCS / link).is_file()] == [] != links
         text = " ".join(item for items in page.sections.values() for item in items)
         assert set(re.findall(r"--[a-z]+(?:-[a-z]+)*", text)) <= options
@@ -177,7 +179,7 @@ SHARES = (
         "tl.atomic_add(c_ptrs, acc, mask=(offs_m < M) & (offs_n < N))",
     ),
 )
-# what a page says of its example, such as "where c is fp32": edits of docs/examples/right.py
+# the conditions in titles of examples, such as "where c is fp32": edits of docs/examples/right.py
 GIVEN = {
     "symmetries": (("device=a.device, dtype=a.dtype", "device=a.device, dtype=torch.float32"),),
     "no_races": SHARES,

@@ -137,10 +137,10 @@ def page_lines(page: Page) -> list[Line]:
         head = f"{page.name}, a fault: {page.claim}"
         shown = next(p for p in (page, broken[0]) if any(map(is_example, p.sections)))
         sections = {
-            "What it breaks": tuple(f"{p.name}: {p.claim}" for p in broken),
+            "Violated properties": tuple(f"{p.name}: {p.claim}" for p in broken),
             **page.sections,
             **{title: items for title, items in shown.sections.items() if is_example(title)},
-            "More": tuple(f"gemmproof explain {p.name}" for p in broken),
+            "See also": tuple(f"gemmproof explain {p.name}" for p in broken),
         }
     out = _wrap("", head, "  ", "bold")
     for title, items in sections.items():
