@@ -313,7 +313,7 @@ def describe_precisions(cells: Cells) -> str:
         precisions = (None, *PRECISIONS)
         dots = [replace(USUAL, dtype="fp32", precision=x) for x in precisions]
         pairs.append((tuple(label_cell(cells.get((gpu, dot))) for dot in dots), gpu))
-    head = ("GPU", "nothing said", *(f"`{x}`" for x in PRECISIONS))
+    head = ("GPU", "default", *(f"`{x}`" for x in PRECISIONS))
     return make_table(head, [[" ".join(gpus), *labels] for labels, gpus in group(pairs).items()])
 
 
@@ -325,7 +325,7 @@ def describe_promotion(cells: Cells) -> str:
         rows = [cells.get((gpu, replace(deep, imprecise=n))) for n in (None, *IMPRECISE)]
         if any(map(has_cores, rows)):
             pairs.append((tuple(map(_describe_sum, rows)), gpu))
-    head = ("GPU", "nothing said", *(f"max_num_imprecise_acc={n}" for n in IMPRECISE))
+    head = ("GPU", "default", *(f"max_num_imprecise_acc={n}" for n in IMPRECISE))
     return make_table(head, [[" ".join(gpus), *labels] for labels, gpus in group(pairs).items()])
 
 
