@@ -27,10 +27,10 @@ ON_GPU = [x for x in re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S) if 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_has_every_name(name):
-    """Kernels in a row of both tables, of what they compute and of how they are judged."""
+    """Kernels have a row in the table of all kernels and in that of checks and proofs."""
     assert f"`{name}`" in TEXT
     if name in FUNCTIONS and name not in LAUNCH_NOTHING:
-        for title in ("## All of them", "### How they are judged"):
+        for title in ("## All kernels", "### Checks and proofs"):
             table = TEXT.partition(f"{title}\n")[2].partition("\n#")[0]
             rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
             assert f"`{name}`" in " ".join(rows)
