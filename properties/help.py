@@ -46,12 +46,20 @@ def read_claim(name: str) -> str:
 
 @cache
 def read_faults() -> Mapping[str, Page]:
-    """Return the page of each fault: a row of a table for each cause, and examples of some."""
+    """Return the page of each fault: a row of a table for each cause, and examples of some.
+
+    Tables without a column of properties follow a line that names those of all rows.
+    """
     text = _read("faults")
     examples = dict(_split(text))
     rows: list[list[str]] = []
+    broken = ""
     for line in text.splitlines():
+        if line.startswith(("## ", "Violated propert")):
+            broken = line.partition(": ")[2]
         cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if broken and len(cells) == 4:
+            cells.insert(1, broken)
         if len(cells) == 5 and cells[-1] not in ("fix", "---"):
             cause = f"- {cells[3]} -> {cells[4]}"
             if cells[0]:
