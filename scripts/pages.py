@@ -21,6 +21,7 @@ from scripts.docs import (
     recorded_runs,
     references,
     tensor_cores,
+    tools_compared,
 )
 
 COMMANDS = {
@@ -36,6 +37,7 @@ COMMANDS = {
     "versions": recorded_runs.make_versions_page,
     "schemas": recorded_runs.make_schemas,
     "references": references.make_pages,
+    "other-tools": tools_compared.make_page,
     "outputs": markdown.show_outputs,
 }
 

@@ -38,8 +38,8 @@ def make_pages(check: bool = False) -> int:
 def format_command(record: type[CommandOptions]) -> str:
     """Return the section of one command: its synopsis, its options by group, its exit codes."""
     command, options = record.command, [*iter_options(record)]
-    words = [o.label for o in options if o.positional]
-    synopsis = " ".join(["gemmproof", command.name, *words, "[options]"])
+    positional = [o.label for o in options if o.positional]
+    synopsis = " ".join(["gemmproof", command.name, *positional, "[options]"])
     parts = [f"## {command.name}", f"`{synopsis}`", escape(command.description)]
     for title, members in groupby(options, key=lambda option: option.title):
         short = title.partition(":")[0].removeprefix("the ")
