@@ -23,7 +23,7 @@ project, author, release = "gemmproof", "the gemmproof authors", __version__
 copyright = author
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["examples", "evidence", "pictures", "schemas"]
-nitpicky = False
+smartquotes = False  # "--target" is an option, no dash
 
 # Markdown: anchors as on GitHub, where these pages are read, too.
 myst_heading_anchors = 4

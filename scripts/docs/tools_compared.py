@@ -44,7 +44,7 @@ def tabulate() -> str:
     reports = read_reports()
     letters = {m.name: m.letter for m in (*MUTANTS, *SURVIVORS) if m.name in reports}
     caught = {mutant.name for mutant in MUTANTS}
-    head = ["class", "kernels", *COLUMNS, "any of these", "gemmproof"]
+    head = ["class", "kernels", "gemmproof", "all other tools", *COLUMNS]
     rows = []
     for letter in [*sorted(set(letters.values())), ""]:
         names = [name for name in reports if letters[name] == letter or not letter]
@@ -52,7 +52,7 @@ def tabulate() -> str:
         together = sum(any(reports[name].values()) for name in names)
         title = f"{letter}. {CLASSES[letter]}" if letter else "all"
         ours = sum(name in caught for name in names)
-        rows.append([title, *map(str, (len(names), *counts, together, ours))])
+        rows.append([title, *map(str, (len(names), ours, together, *counts))])
     return make_table(head, rows, ["---", *["--:"] * (len(head) - 1)])
 
 
