@@ -131,11 +131,11 @@ def test_a_record_of_other_tests_is_told_by_their_names(project):
     assert not list_tests(root) & calls.seconds.keys()
 
 
-def test_contributing_says_how_many_faults_tests_notice():
+def test_the_page_on_tests_says_how_many_faults_they_notice():
     statuses = json.loads((ROOT / "docs" / "evidence" / "faults.json").read_text())
     of_each = Counter((x["fault"]["path"].partition("/")[0], x["status"]) for x in statuses)
     assert of_each.keys() <= {(x, y) for x in FOLDERS for y in (NOTICED, MISSED, NEVER_CALLED)}
-    text = (ROOT / "CONTRIBUTING.md").read_text()
+    text = (ROOT / "docs" / "contributing" / "tests.md").read_text()
     for folder in FOLDERS:
         noticed = of_each[folder, NOTICED]
         total = sum(n for (name, _), n in of_each.items() if name == folder)
