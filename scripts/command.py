@@ -9,7 +9,14 @@ from pathlib import Path
 
 
 def run(about: str, commands: Mapping[str, Callable[..., int]]) -> int:
-    """Call the function of the command that was given, and return its exit status.
+    """Call the function of the command that was given, and return its exit status."""
+    options = vars(make_parser(about, commands).parse_args())
+    function = options.pop("function")
+    return function(**options)
+
+
+def make_parser(about: str | None, commands: Mapping[str, Callable[..., int]]) -> ArgumentParser:
+    """Return the parser of a script's commands.
 
     A parameter without a default is a positional path. Others are options: False is a switch, None
     an optional path, any other default has the type that is expected. The docstrings are the help.
@@ -31,6 +38,4 @@ def run(about: str, commands: Mapping[str, Callable[..., int]]) -> int:
             else:
                 kind = Path if default is None else type(default)
                 command.add_argument(f"--{option.name}", type=kind, default=default)
-    options = vars(parser.parse_args())
-    function = options.pop("function")
-    return function(**options)
+    return parser

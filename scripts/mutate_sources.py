@@ -350,5 +350,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+COMMANDS = {"record": record, "sample": sample, "attempt": attempt}
+
 if __name__ == "__main__":
-    sys.exit(run(__doc__, {"record": record, "sample": sample, "attempt": attempt}))
+    sys.exit(run(__doc__, COMMANDS))

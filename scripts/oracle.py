@@ -206,6 +206,8 @@ def _finish(child: _Child, report: Callable[[str, float], None]) -> tuple[str, A
     return child.subject.key, json.loads(child.written)
 
 
+COMMANDS = {"record": record, "compare": compare}
+
 if __name__ == "__main__":
     settle_environment()
-    sys.exit(run(__doc__, {"record": record, "compare": compare}))
+    sys.exit(run(__doc__, COMMANDS))

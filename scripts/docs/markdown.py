@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-OUTPUT = re.compile(r"(^<!-- output: (.+?) -->\n```\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
+OUTPUT = re.compile(r"(^<!-- output: (.+?) -->\n```text\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
 
 
 def fill(page: Path, tables: Mapping[str, str]) -> str:
@@ -61,10 +61,12 @@ def show_outputs(page: Path, folder: Path, check: bool = False, out: Path | None
     """Replace the outputs that PAGE shows by the current output of their commands.
 
     An output is the block after a line `<!-- output: gemmproof ... -->`; the commands run in
-    FOLDER.
+    FOLDER. A block in which `...` stands for omitted lines stays as it is.
     """
 
     def run_again(shown: re.Match[str]) -> str:
+        if "\n...\n" in f"\n{shown[3]}":
+            return shown[0]
         argv = [sys.executable, "-m", *shlex.split(shown[2])]
         printed = subprocess.run(argv, cwd=folder, stdout=subprocess.PIPE, text=True, check=False)
         return f"{shown[1]}{printed.stdout.strip(chr(10))}\n{shown[4]}"

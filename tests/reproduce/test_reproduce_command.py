@@ -34,7 +34,7 @@ def _in_a_project(tmp_path, monkeypatch):
 @pytest.mark.triton("interpreter")
 def test_the_page_shows_what_is_printed_and_written(capsys):
     page = (ROOT / "docs" / "how-to" / "reproduce-a-bug.md").read_text()
-    (command, shown), *_ = re.findall(r"<!-- output: (.+?) -->\n```\n(.*?)```", page, re.DOTALL)
+    (command, shown), *_ = re.findall(r"<!-- output: (.+?) -->\n```text\n(.*?)```", page, re.DOTALL)
     (test,) = re.findall(r"<!-- test -->\n```python\n(.*?)```", page, re.DOTALL)
     assert main([*shlex.split(command)[1:], *FEW]) == 0
     assert capsys.readouterr().out == shown
