@@ -1,4 +1,4 @@
-"""What checks the blocks of each language, and the blocks that other tests check."""
+"""Checks of the blocks of each language, and the list of blocks that other tests check."""
 
 from __future__ import annotations
 
@@ -113,12 +113,12 @@ def compare_output(output: Output, printed: str) -> Iterator[str]:
     yield "\n".join([output.block.report(output.command), *difference])
 
 
-def list_words(command: str) -> list[str]:
+def split_command(command: str) -> list[str]:
     """Return the arguments of `gemmproof`; raises ValueError for another program."""
-    program, *words = shlex.split(command)
+    program, *argv = shlex.split(command)
     if program != "gemmproof":
         raise ValueError(f"got {program}, expected gemmproof")
-    return words
+    return argv
 
 
 # -- lists of files --------------------------------------------------------------------------------
@@ -188,8 +188,8 @@ def check_toml(block: Block, data: dict[str, Any]) -> Iterator[str]:
         return
     path = Path.cwd() / "pyproject.toml"
     path.write_text(block.text)
-    for words in (["check", "kernels.py"], ["signoff"]):
-        if message := attempt(lambda words=words: parse_options(words)):
+    for argv in (["check", "kernels.py"], ["signoff"]):
+        if message := attempt(lambda argv=argv: parse_options(argv)):
             yield block.report(message)
             break
     path.unlink()

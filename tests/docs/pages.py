@@ -50,7 +50,7 @@ def list_pages(root: Path = ROOT) -> list[Path]:
     return [page for page in pages if page.is_file()]
 
 
-def name_page(page: Path, root: Path = ROOT) -> str:
+def label_page(page: Path, root: Path = ROOT) -> str:
     return page.relative_to(root).as_posix()
 
 
@@ -60,7 +60,7 @@ def read_blocks(page: Path, root: Path = ROOT) -> list[Block]:
     Raises ValueError for a fence that is not closed.
     """
     lines = page.read_text(encoding="utf-8").split("\n")
-    name, blocks = name_page(page, root), []
+    name, blocks = label_page(page, root), []
     above, n = -1, 0
     while n < len(lines):
         fence = FENCE.fullmatch(lines[n])
@@ -141,12 +141,12 @@ def list_anchors(text: str) -> set[str]:
 def list_links(text: str) -> list[Link]:
     """Return the links of a page's prose, in the order of their lines."""
     text = hide(hide_blocks(text), COMMENT, CODE)
-    found = [
+    links = [
         Link(text.count("\n", 0, match.start(1)) + 1, match[1].split(",")[0].strip())
         for pattern in LINKS
         for match in pattern.finditer(text)
     ]
-    return sorted(found, key=lambda link: link.line)
+    return sorted(links, key=lambda link: link.line)
 
 
 def make_project(folder: Path) -> Path:

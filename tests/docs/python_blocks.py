@@ -132,12 +132,12 @@ def collect(session: Session) -> Iterator[str]:
         tests.append(added)
     block = next(iter(blocks.values()))
     if not tests:
-        for name, one in blocks.items():
+        for name, other in blocks.items():
             session.names["__file__"] = str(session.project / name)
-            yield from execute(one, one.text, one.line, session)
+            yield from execute(file, file.text, file.line, session)
     else:
-        words = map(str, tests)
-        status, out = session.run_pytest(session.project, "--collect-only", "-q", *words)
+        argv = map(str, tests)
+        status, out = session.run_pytest(session.project, "--collect-only", "-q", *argv)
         if status != 0:
             errors = re.findall(
                 r"^(?:E +|\w+\.py:\d+: )(.*)", out, re.MULTILINE
@@ -197,8 +197,8 @@ def find_function(name: str) -> Callable[..., Any] | None:
     from gemmproof import kernels
     from gemmproof.kernels import fused, quantized
 
-    places = (gemmproof, kernels, fused, quantized)
-    listed = (getattr(module, name, None) for module in places)
+    modules = (gemmproof, kernels, fused, quantized)
+    listed = (getattr(module, name, None) for module in modules)
     return next((x for x in (*listed, kernels.KERNELS.get(name)) if inspect.isfunction(x)), None)
 
 

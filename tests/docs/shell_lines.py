@@ -57,7 +57,7 @@ class Call:
     """A program's call: its line in the block, its name and its arguments."""
 
     line: int
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
 
 
 def list_calls(text: str) -> tuple[list[Call], str]:
@@ -79,7 +79,7 @@ def list_calls(text: str) -> tuple[list[Call], str]:
             )
         records = log.read_text().split("\n\0")[:-1]
     calls = [record.rstrip("\0").split("\0") for record in records]
-    return [Call(int(line), tuple(words)) for line, *words in calls], done.stderr.strip()
+    return [Call(int(line), tuple(argv)) for line, *argv in calls], done.stderr.strip()
 
 
 def check_shell(block: Block, config: pytest.Config) -> Iterator[str]:
@@ -90,13 +90,13 @@ def check_shell(block: Block, config: pytest.Config) -> Iterator[str]:
     elif not calls:
         yield block.report("got no command, expected some")
     for call in calls:
-        if message := check_call(call.words, config):
-            yield block.report(f"{shlex.join(call.words)}: {message}", call.line)
+        if message := check_call(call.argv, config):
+            yield block.report(f"{shlex.join(call.argv)}: {message}", call.line)
 
 
-def check_call(words: tuple[str, ...], config: pytest.Config) -> str:
+def check_call(argv: tuple[str, ...], config: pytest.Config) -> str:
     """Return what is wrong with a call, or "" if nothing is."""
-    program, *arguments = words
+    program, *arguments = argv
     if program.startswith("GEMMPROOF_"):
         return "" if program in list_variables() else "got a variable that nothing reads"
     if program in OTHERS:

@@ -10,7 +10,7 @@ from tests.docs.block_checks import (
     compare_output,
     list_outputs,
     list_unchecked,
-    list_words,
+    split_command,
 )
 from tests.docs.pages import list_pages, read_blocks
 from tests.docs.python_blocks import check_page
@@ -150,8 +150,8 @@ def test_an_output_that_differs_is_found(text, same, read, capsys):
     blocks = read(text)
     assert list(list_unchecked(blocks)) == []
     output = list_outputs(blocks)[0]
-    assert list_words(output.command) == ["explain", "race"]
-    main(list_words(output.command))
+    assert split_command(output.command) == ["explain", "race"]
+    main(split_command(output.command))
     problems = list(compare_output(output, capsys.readouterr().out))
     assert bool(problems) != same
     assert all(f"{output.block.page}:{output.block.line}: gemm" in x for x in problems)

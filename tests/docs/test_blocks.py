@@ -19,9 +19,9 @@ from tests.docs.block_checks import (
     is_exempt,
     list_outputs,
     list_unchecked,
-    list_words,
+    split_command,
 )
-from tests.docs.pages import ROOT, Block, list_pages, make_project, name_page, read_blocks
+from tests.docs.pages import ROOT, Block, list_pages, make_project, label_page, read_blocks
 from tests.docs.python_blocks import check_page
 from tests.docs.shell_lines import check_shell
 from tests.support.lanes import first_of_each
@@ -76,7 +76,7 @@ def require_none(problems: Iterable[str]) -> None:
 
 
 # -- pages -----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("page", PAGES, ids=name_page)
+@pytest.mark.parametrize("page", PAGES, ids=label_page)
 def test_every_block_has_a_language_that_is_checked(page):
     require_none(list_unchecked(read_blocks(page)))
 
@@ -139,7 +139,7 @@ def list_rows() -> list:
 @pytest.mark.proves
 @pytest.mark.parametrize("output", list_rows(), ids=str)
 def test_outputs_are_what_is_printed(output, project, capsys):
-    main(list_words(output.command))
+    main(split_command(output.command))
     require_none(compare_output(output, capsys.readouterr().out))
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from tests.docs.pages import ROOT, list_anchors, list_links, list_pages, name_page
+from tests.docs.pages import ROOT, list_anchors, list_links, list_pages, label_page
 
 
 def list_broken(page: Path, root: Path = ROOT) -> Iterator[str]:
     """Yield the links of a page that lead nowhere."""
-    text, name = page.read_text(encoding="utf-8"), name_page(page, root)
+    text, name = page.read_text(encoding="utf-8"), label_page(page, root)
     for link in list_links(text):
         if re.match(r"[a-z]+:", link.target):  # a page of another site
             continue
@@ -34,7 +34,7 @@ def list_broken(page: Path, root: Path = ROOT) -> Iterator[str]:
                 yield f"{where}, expected a line of that file"
 
 
-@pytest.mark.parametrize("page", list_pages(), ids=name_page)
+@pytest.mark.parametrize("page", list_pages(), ids=label_page)
 def test_links_lead_to_files_and_headings(page):
     broken = list(list_broken(page))
     assert not broken, "\n".join(broken)
