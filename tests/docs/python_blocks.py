@@ -53,7 +53,9 @@ def check_page(blocks: Sequence[Block], project: Path, run_pytest: RunPytest) ->
             yield from execute(block, setup, 0, session)
         if source := block.comments.get("lines of"):
             yield from compare_lines(block, source)
-        elif file and not file.startswith(".."):
+        elif file.startswith(".."):
+            continue  # a file of this repository, compared with the block elsewhere
+        elif file:
             if file in session.files:
                 yield from collect(session)
             session.files[file] = block
@@ -132,7 +134,7 @@ def collect(session: Session) -> Iterator[str]:
         tests.append(added)
     block = next(iter(blocks.values()))
     if not tests:
-        for name, other in blocks.items():
+        for name, file in blocks.items():
             session.names["__file__"] = str(session.project / name)
             yield from execute(file, file.text, file.line, session)
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from tests.docs.pages import ROOT, list_anchors, list_links, list_pages, label_page
+from tests.docs.pages import ROOT, label_page, list_anchors, list_links, list_pages
 
 
 def list_broken(page: Path, root: Path = ROOT) -> Iterator[str]:
