@@ -18,6 +18,7 @@ from scripts.docs import (
     instructions,
     judged_kernels,
     markdown,
+    pictures,
     recorded_runs,
     references,
     tensor_cores,
@@ -38,6 +39,7 @@ COMMANDS = {
     "schemas": recorded_runs.make_schemas,
     "references": references.make_pages,
     "other-tools": tools_compared.make_page,
+    "pictures": pictures.make_pictures,
     "outputs": markdown.show_outputs,
 }
 

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from scripts.docs.markdown import ROOT, make_table, update, update_tables
 
-from gemmproof.bench.plot import draw
 from gemmproof.bench.record import CONTROL, BenchReport, TimedRow
 from gemmproof.mutate.record import (
     EQUIVALENT,
@@ -61,23 +60,20 @@ def make_schemas(check: bool = False) -> int:
 
 
 # -- docs/results/speed.md -------------------------------------------------------------------------
-#: Recorded runs, by the name of their table and file, and those that are drawn.
+#: Recorded runs, by the name of their table and file.
 RUNS = (
     *("gemm", "gemm-few", "kernels", "layers"),
     *("epilogue", "relu", "compiled", "int4", "scaled", "batched"),
 )
-DRAWN = ("gemm", "kernels", "layers", "epilogue")
 
 
 def make_speed_page(check: bool = False, out: Path | None = None) -> int:
-    """Make docs/results/speed.md's tables and pictures from docs/evidence/speed-*.json."""
+    """Make docs/results/speed.md's tables from docs/evidence/speed-*.json."""
     tables = {}
     for name in RUNS:
         text = (EVIDENCE / f"speed-{name}.json").read_text(encoding="utf-8")
         report = decode(BenchReport, json.loads(text), "bench")
         tables[name] = tabulate(report)
-        if name in DRAWN and not check and out is None:
-            draw(report, str(ROOT / "docs" / "pictures" / f"speed-{name}.svg"))
     return update_tables(SPEED_PAGE, tables, check, out)
 
 

@@ -1,37 +1,23 @@
-"""The tables and the picture of what-your-tensor-core-computes.md, from the models."""
+"""The tables of what-your-tensor-core-computes.md, from the models."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scripts.docs.markdown import ROOT, make_table, update_tables
+from scripts.docs.plots import DRIFTING, SIZES, measure_positive
 
-from gemmproof.drift.plot import scale_axes
-from gemmproof.properties.judges.accumulator_drift import Measure, measure
+from gemmproof.properties.judges.accumulator_drift import Measure
 from gemmproof.reference.accumulator import Accumulator
-from gemmproof.reference.dot import DotModel, dot_model, is_emulated
+from gemmproof.reference.dot import dot_model, is_emulated
 from gemmproof.reference.dot.tensor_core import Unit
-from gemmproof.reference.dot.triton_dot import triton_dot
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import GPUS
-from gemmproof.report.svg import write_svg
 
 PAGE = ROOT / "docs" / "explanation" / "what-your-tensor-core-computes.md"
-PICTURE = ROOT / "docs" / "pictures" / "bias-by-accumulator.svg"
 RECORDED = ROOT / "tests" / "witnesses" / "recorded" / "drift_h200.json"
-SIZES = tuple(1 << n for n in range(9, 15))
-TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
-#: Drawn from least to most bias.
-DRAWN: dict[str, DotModel] = {
-    "fp32 fma chain": dot_model(None, "bf16"),
-    "Hopper bf16": dot_model("sm_90", "bf16"),
-    "Ampere bf16": dot_model("sm_80", "bf16"),
-    "Volta fp16": dot_model("sm_70", "fp16"),
-    "Hopper fp8, promoted every 128": triton_dot("sm_90", "fp8e4m3", acc_passed=False, **TILE),
-    "Hopper tf32, fp32 operands": dot_model("sm_90", "tf32"),
-    "Hopper fp8": dot_model("sm_90", "fp8e4m3"),
-}
 
 
 def unit_table() -> str:
@@ -74,46 +60,18 @@ def found_table() -> str:
     return make_table(("kernel", "operands", "found by launches", "bits as simulated"), rows)
 
 
-def bias_table(biases: dict[str, list[Measure]]) -> str:
+def bias_table(biases: Mapping[str, Sequence[Measure]]) -> str:
     """Bias of data of one sign against K."""
     rows = [[name, *(f"{m.bias:+.1e}" for m in measures)] for name, measures in biases.items()]
     return make_table(("accumulator", *(f"K={K}" for K in SIZES)), rows)
 
 
-def biases() -> dict[str, list[Measure]]:
-    """Measures of data of one sign for each drawn model."""
-    positive = {}
-    for name, model in DRAWN.items():
-        some = [measure(model.dot, model.a_format, K, model) for K in SIZES]
-        positive[name] = [m for measures in some for m in measures if m.data == "positive"]
-    return positive
-
-
-def draw(biases: dict[str, list[Measure]]) -> None:
-    """|bias| against K for every drawn accumulator; the legend has the order of the lines."""
-    colours = ("#000000", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#E69F00", "#D55E00")
-    with write_svg(PICTURE, 9, 5) as figure:
-        axes = figure.subplots()
-        for (name, measures), colour, marker in zip(
-            biases.items(), colours, "osD^vPX", strict=True
-        ):
-            heights = [abs(m.bias) for m in measures]
-            axes.plot([m.K for m in measures], heights, color=colour, marker=marker, label=name)
-        scale_axes(axes, list(SIZES))
-        axes.set_ylabel("|mean error in the direction of c| / |A||B|")
-        axes.set_title("How far sums of uniform(0, 1) data drift, result in fp32")
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles[::-1], labels[::-1], loc="outside right upper", frameon=False)
-
-
 def make_page(check: bool = False, out: Path | None = None) -> int:
-    """Make the tables and the picture of docs/explanation/what-your-tensor-core-computes.md.
+    """Make the tables of docs/explanation/what-your-tensor-core-computes.md.
 
     Bits and biases come from the models, the last table from
-    tests/witnesses/recorded/drift_h200.json. The picture is drawn unless the page is only checked.
+    tests/witnesses/recorded/drift_h200.json.
     """
-    measured = biases()
+    measured = {name: measure_positive(name) for name in DRIFTING}
     tables = {"units": unit_table(), "found": found_table(), "biases": bias_table(measured)}
-    if not check:
-        draw(measured)
     return update_tables(PAGE, tables, check, out)

@@ -21,7 +21,7 @@ def draw(report: BenchReport, path: Path | str) -> None:
     keys = list(dict.fromkeys((row.format, row.problem) for row in report.rows))
     kernels = list(dict.fromkeys(row.kernel for row in rows))
     height = 1.9 + ROW * len(keys) * max(1, len(kernels)) ** 0.5
-    with write_svg(Path(path), 11, height) as figure:
+    with write_svg(Path(path), 10, height) as figure:
         title = f"{', '.join(kernels) or 'nothing timed'} on {report.facts['device']}"
         figure.suptitle(title, fontsize=11, fontweight="bold")
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
@@ -36,8 +36,8 @@ def draw(report: BenchReport, path: Path | str) -> None:
         _mark_wrong(left, report, keys)
         peers = ", ".join(dict.fromkeys(row.peer for row in rows))
         left.axvline(1, color="0.3", linewidth=1)
-        left.set_xlabel(f"speed beside {peers} (ratio, 95 % interval)")
-        right.set_xlabel("share of the ceiling measured in this run")
+        left.set_xlabel(f"speed beside {peers}\n(ratio, 95 % interval)")
+        right.set_xlabel("share of the ceiling\nmeasured in this run")
         right.set_xlim(0, 1.02 * max([1.0, *(row.ceiling or 0.0 for row in report.rows)]))
         right.xaxis.set_major_formatter(lambda share, position: f"{100 * share:.0f} %")
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4,

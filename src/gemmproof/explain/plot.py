@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +16,13 @@ if TYPE_CHECKING:
 LOOKS = (
     ("outside", "#FFFFFF"),
     ("not touched", "#E8E8E8"),
-    ("in view", "#56B4E9"),
+    ("in bounds", "#56B4E9"),
     ("masked off", "#F7E3B5"),
-    ("stray", "#D55E00"),
+    ("out of bounds", "#D55E00"),
     ("stored twice", "#CC79A7"),
 )
 NUMBERED = 400  # tiles: more are coloured only
-COLUMNS = 3
+COLUMNS = 2
 LINED = 48  # cells along a side: more are drawn without lines between them
 
 
@@ -28,7 +30,7 @@ def draw(picture: Picture, path: Path | str) -> None:
     """Write an SVG: a panel for each operand, the last one for the order of programs."""
     panels, order = picture["panels"], picture["order"]
     count = len(panels) + bool(order)
-    columns = min(COLUMNS, count) if count != 4 else 4
+    columns = min(COLUMNS, count)
     rows = -(-count // columns)
     with write_svg(Path(path), 3.7 * columns, 3.9 * rows + 0.9) as figure:
         figure.suptitle(picture["title"], fontsize=12, fontweight="bold")
@@ -43,19 +45,17 @@ def draw(picture: Picture, path: Path | str) -> None:
 
 
 def _draw_panel(axes: Any, panel: OperandPanel) -> None:
-    from matplotlib.colors import BoundaryNorm, ListedColormap
     from matplotlib.patches import Rectangle
 
     top, left = panel["origin"]
     height, width = panel["shape"]
     cells = panel["cells"]
     box = (left, left + len(cells[0]), top + len(cells), top)
-    colours = ListedColormap([colour for _, colour in LOOKS])
-    norm = BoundaryNorm([x - 0.5 for x in range(len(LOOKS) + 1)], len(LOOKS))
-    extent = (left, left + len(cells[0]), top + len(cells), top)
-    axes.imshow(cells, cmap=colours, norm=norm, extent=extent, interpolation="none")
+    for state, row, column, down, across in merge_cells(cells):
+        place = (left + column, top + row)
+        axes.add_patch(Rectangle(place, across, down, facecolor=LOOKS[state][1], linewidth=0))
     if max(len(cells), len(cells[0])) <= LINED:
-        axes.hlines(range(top, top + len(cells) + 1), *extent[:2], color="white", linewidth=0.4)
+        axes.hlines(range(top, top + len(cells) + 1), *box[:2], color="white", linewidth=0.4)
         lines = range(left, left + len(cells[0]) + 1)
         axes.vlines(lines, top, top + len(cells), color="white", linewidth=0.4)
     border: Any = {"fill": False, "edgecolor": "black", "linewidth": 1.6, "zorder": 3}
@@ -70,6 +70,18 @@ def _draw_panel(axes: Any, panel: OperandPanel) -> None:
     )
     axes.set_ylabel(panel["axes"][0], fontsize=9)
     axes.set_xlabel(panel["axes"][1], fontsize=9)
+
+
+def merge_cells(cells: list[list[int]]) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield rectangles of one state that cover the cells: state, row, column, height, width."""
+    row = 0
+    for states, alike in groupby(cells):
+        height, column = len(list(alike)), 0
+        for state, run in groupby(states):
+            width = len(list(run))
+            yield state, row, column, height, width
+            column += width
+        row += height
 
 
 def _draw_order(axes: Any, shape: list[int], order: list[list[int]]) -> None:
@@ -91,6 +103,7 @@ def _draw_order(axes: Any, shape: list[int], order: list[list[int]]) -> None:
             axes.text(
                 left + width / 2, top + height / 2, str(number), ha="center", va="center",
                 fontsize=_font(len(order)), color="black" if bright else "white",
+                gid=f"tile_{number}",
             )  # fmt: skip
     middles = [(left + w / 2, top + h / 2) for _, top, left, h, w in order]
     if len(middles) > 1:
