@@ -72,11 +72,11 @@ def wrap(spans: list[Span], columns: int) -> list[list[Span]]:
     styles = [codes for shown, codes in spans for _ in shown]
     indent = len(shown) - len(shown.lstrip(" ")) + 2
     rows: list[list[Span]] = []
-    start, room = 0, columns
-    while len(shown) - start > room:
-        end = shown.rfind(" ", start + 1, start + room + 1)
+    start, available = 0, columns
+    while len(shown) - start > available:
+        end = shown.rfind(" ", start + 1, start + available + 1)
         rows.append(_cut(shown, styles, start, end, indent * bool(rows)))
-        start, room = end + 1, columns - indent
+        start, available = end + 1, columns - indent
     return [*rows, _cut(shown, styles, start, len(shown), indent * bool(rows))]
 
 
@@ -101,7 +101,7 @@ def draw_terminal(theme: Theme) -> str:
     parts = [
         rectangle(0.5, 0.5, width - 1, height - 1, theme.panel, theme.border, radius=8),
         polyline([(1, top), (width - 1, top)], theme.border),
-        text(width / 2, 24, "docs/examples", theme.muted, 13, "middle"),
+        text(width / 2, 24, "docs/examples", theme.faint, 13, "middle"),
     ]
     parts += [rectangle(16 + 20 * n, 13, 12, 12, theme.border, radius=6) for n in range(3)]
     for row, line in enumerate(lines):
@@ -109,14 +109,15 @@ def draw_terminal(theme: Theme) -> str:
         for shown, codes in line:
             style = codes.split(";")
             colour = next((colours[code] for code in style if code in colours), theme.ink)
-            faint = theme.muted if "2" in style else colour
+            fill = theme.faint if "2" in style else colour
             left, bare = 20 + CELL * (column + len(shown) - len(shown.lstrip())), shown.strip()
             column += len(shown)
             if bare:
-                fit = {"width": CELL * len(bare)}
+                fit = CELL * len(bare)
+                bare = bare.replace("  ", "\N{NO-BREAK SPACE}" * 2)  # SVG shows two as one
                 y = top + 26 + LINE * row
-                shown_text = text(left, y, bare, faint, 13.6, bold="1" in style, **fit)
-                parts.append(shown_text)
+                fitted = text(left, y, bare, fill, 13.6, bold="1" in style, width=fit)
+                parts.append(fitted)
     parts = [f'<g font-family="{MONO}">', *parts, "</g>"]
     return picture(width, height, theme, f"gemmproof check {TARGET}", parts)
 
@@ -145,9 +146,9 @@ def draw_flow(theme: Theme) -> str:
         first = top + (height - LEADING * len(rows)) / 2 + 14.5
         for n, row in enumerate(rows):
             bold = row.startswith("*")
-            fill = theme.ink if bold else theme.muted
-            place = (left + width / 2, first + LEADING * n)
-            parts.append(text(*place, row.removeprefix("*"), fill, SIZE, "middle", bold=bold))
+            fill = theme.ink if bold else theme.faint
+            position = (left + width / 2, first + LEADING * n)
+            parts.append(text(*position, row.removeprefix("*"), fill, SIZE, "middle", bold=bold))
         return top + height
 
     def wide_box(top: float, rows: list[str]) -> float:
@@ -155,10 +156,10 @@ def draw_flow(theme: Theme) -> str:
 
     def bend(start: tuple[float, float], y: float, end: tuple[float, float]) -> None:
         points = [start, end] if start[0] == end[0] else [start, (start[0], y), (end[0], y), end]
-        parts.append(arrow(points, theme.muted))
+        parts.append(arrow(points, theme.faint))
 
     low = wide_box(MARGIN, ["*your kernel and its wrapper", "@triton.jit, called as f(a, b) -> c"])
-    parts.append(arrow([(centre, low), (centre, low + 26)], theme.muted))
+    parts.append(arrow([(centre, low), (centre, low + 26)], theme.faint))
     low = wide_box(low + 26, ["*TTIR", "from Triton's own frontend; no GPU is needed"])
     top = low + 40
     for middle in middles:

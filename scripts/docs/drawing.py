@@ -20,7 +20,7 @@ class Theme:
     panel: str
     grid: str
     border: str
-    muted: str
+    faint: str
     ink: str
     blue: str
     sky: str
@@ -37,7 +37,7 @@ LIGHT = Theme(
     panel="#f3f5f8",
     grid="#e3e7ec",
     border="#b4bcc6",
-    muted="#57606a",
+    faint="#57606a",
     ink="#1f2328",
     blue="#0072b2",
     sky="#56b4e9",
@@ -53,7 +53,7 @@ DARK = Theme(
     panel="#171d26",
     grid="#262d37",
     border="#57606a",
-    muted="#9aa4af",
+    faint="#9aa4af",
     ink="#e6edf3",
     blue="#58a6e6",
     sky="#2f81b7",
@@ -99,8 +99,8 @@ def text(
         extra += f' textLength="{number(width)}" lengthAdjust="spacingAndGlyphs"'
     if turned:
         extra += f' transform="rotate(-90 {number(x)} {number(y)})"'
-    place = f'x="{number(x)}" y="{number(y)}"'
-    return f'<text {place} font-size="{size:g}" fill="{fill}"{extra}>{escape(shown)}</text>'
+    position = f'x="{number(x)}" y="{number(y)}"'
+    return f'<text {position} font-size="{size:g}" fill="{fill}"{extra}>{escape(shown)}</text>'
 
 
 def rectangle(
@@ -117,8 +117,8 @@ def rectangle(
     """Return a rectangle."""
     extra = f' rx="{number(radius)}"' if radius else ""
     extra += _stroke(stroke, thick, dashed) if stroke else ""
-    place = f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
-    return f'<rect {place} fill="{fill}"{extra}/>'
+    position = f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
+    return f'<rect {position} fill="{fill}"{extra}/>'
 
 
 def polyline(
@@ -157,8 +157,8 @@ def marker(kind: str, x: float, y: float, colour: str, page: str, size: float = 
     """Return a marker with an edge in the page's colour."""
     edge = f'stroke="{page}" stroke-width="1"'
     if kind == "circle":
-        place = f'cx="{number(x)}" cy="{number(y)}" r="{number(size)}"'
-        return f'<circle {place} fill="{colour}" {edge}/>'
+        position = f'cx="{number(x)}" cy="{number(y)}" r="{number(size)}"'
+        return f'<circle {position} fill="{colour}" {edge}/>'
     corners = {
         "square": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
         "diamond": [(0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)],
@@ -178,7 +178,7 @@ class LogAxis:
     start: float
     end: float
 
-    def place(self, value: float) -> float:
+    def locate(self, value: float) -> float:
         """Return the coordinate of a value."""
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)

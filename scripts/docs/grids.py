@@ -59,16 +59,16 @@ def draw_access(theme: Theme) -> str:
     x0, y0 = 86, 58
     x1, y1 = x0 + LANE * len(cells[0]), y0 + LANE * len(cells)
     parts = [
-        text((x0 + x1) / 2, y0 - 32, "column of a (k)", theme.muted, 13.5, "middle"),
-        text(20, (y0 + y1) / 2, "row of a (m)", theme.muted, 13.5, "middle", turned=True),
+        text((x0 + x1) / 2, y0 - 32, "column of a (k)", theme.faint, 13.5, "middle"),
+        text(20, (y0 + y1) / 2, "row of a (m)", theme.faint, 13.5, "middle", turned=True),
     ]
     for i, row in enumerate(cells):
         start = 0
         for j in range(1, len(row) + 1):
             if j == len(row) or row[j] != row[start]:
                 if row[start] in colours:
-                    place = (x0 + LANE * start, y0 + LANE * i, LANE * (j - start), LANE)
-                    parts.append(rectangle(*place, colours[row[start]]))
+                    position = (x0 + LANE * start, y0 + LANE * i, LANE * (j - start), LANE)
+                    parts.append(rectangle(*position, colours[row[start]]))
                 start = j
     for n in range(len(cells) + 1):
         parts.append(polyline([(x0, y0 + LANE * n), (x1, y0 + LANE * n)], theme.page, 0.6))
@@ -76,12 +76,12 @@ def draw_access(theme: Theme) -> str:
         parts.append(polyline([(x0 + LANE * n, y0), (x0 + LANE * n, y1)], theme.page, 0.6))
     for n in range(0, len(cells) + 1, access.shape[0]):
         y = y0 + LANE * n
-        parts.append(polyline([(x0, y), (x1, y)], theme.muted, 1.2, True))
-        parts.append(text(x0 - 8, y + 4.5, str(n), theme.muted, 13, "end"))
+        parts.append(polyline([(x0, y), (x1, y)], theme.faint, 1.2, True))
+        parts.append(text(x0 - 8, y + 4.5, str(n), theme.faint, 13, "end"))
     for n in range(0, len(cells[0]) + 1, access.shape[1]):
         x = x0 + LANE * n
-        parts.append(polyline([(x, y0), (x, y1)], theme.muted, 1.2, True))
-        parts.append(text(x, y0 - 9, str(n), theme.muted, 13, "middle"))
+        parts.append(polyline([(x, y0), (x, y1)], theme.faint, 1.2, True))
+        parts.append(text(x, y0 - 9, str(n), theme.faint, 13, "middle"))
     low, right = y0 + LANE * rows, x0 + LANE * columns
     parts += [
         rectangle(x0, y0, right - x0, low - y0, "none", theme.ink, thick=2.4),
@@ -118,7 +118,7 @@ def _describe_access(
         ("missing:", f"& {access.fix.condition}", theme.red),
     )
     parts.append(text(x, y + 166, f"{panel['where']}, {access.shape[0]} x {access.shape[1]} lanes",
-                      theme.muted, 13.5))  # fmt: skip
+                      theme.faint, 13.5))  # fmt: skip
     for n, (label, term, colour) in enumerate(terms):
         low = y + 192 + 46 * n
         parts.append(text(x, low, label, colour, 14, bold=True))
@@ -203,7 +203,7 @@ def draw_orders(theme: Theme) -> str:
         y0 = 74 + strip + gap
         rows, columns = order.wave
         parts.append(text(x0, 28, order.title, theme.ink, 16, bold=True))
-        parts.append(text(x0, 49, order.about, theme.muted, 13))
+        parts.append(text(x0, 49, order.about, theme.faint, 13))
         for k in range(SIDE):
             fill = theme.orange if k in rows else theme.grid
             parts.append(rectangle(x0 - strip - gap, y0 + cell * k + 1, strip, cell - 2, fill))
@@ -211,9 +211,9 @@ def draw_orders(theme: Theme) -> str:
             parts.append(rectangle(x0 + cell * k + 1, y0 - strip - gap, cell - 2, strip, fill))
         for number, (i, j) in enumerate(order.tiles):
             first = number < WAVE
-            place = (x0 + cell * j + 1, y0 + cell * i + 1, cell - 2, cell - 2)
-            parts.append(rectangle(*place, theme.blue if first else theme.grid, radius=2))
-            colour = theme.page if first else theme.muted
+            position = (x0 + cell * j + 1, y0 + cell * i + 1, cell - 2, cell - 2)
+            parts.append(rectangle(*position, theme.blue if first else theme.grid, radius=2))
+            colour = theme.page if first else theme.faint
             middle = (x0 + cell * (j + 0.5), y0 + cell * (i + 0.5) + 4.5)
             parts.append(text(*middle, str(number), colour, 12, "middle", bold=first))
         total = len(rows) + len(columns)

@@ -170,13 +170,11 @@ def find_difference(kept: str, drawn: str) -> str:
     return ""
 
 
-def is_near(one: str, other: str) -> bool:
+def is_near(kept: str, drawn: str) -> bool:
     """Return whether two attributes are the same but for rounded coordinates."""
-    if NUMBER.sub("", one) != NUMBER.sub("", other):
-        return one == other
-    if one.startswith("#"):
-        return one == other
-    pairs = zip(NUMBER.findall(one), NUMBER.findall(other), strict=True)
+    if kept.startswith("#") or NUMBER.sub("", kept) != NUMBER.sub("", drawn):
+        return kept == drawn
+    pairs = zip(NUMBER.findall(kept), NUMBER.findall(drawn), strict=True)
     return all(abs(float(a) - float(b)) <= NEAR for a, b in pairs)
 
 

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from scripts.docs.drawing import (
     LogAxis,
@@ -46,21 +47,21 @@ def draw_axes(
     box = (across.start, up.end, across.end - across.start, up.start - up.end)
     parts = [rectangle(*box, theme.panel)]
     for tick in x_ticks:
-        x = across.place(tick.value)
+        x = across.locate(tick.value)
         parts.append(polyline([(x, up.start), (x, up.end)], theme.grid))
         if tick.label:
-            parts.append(text(x, up.start + 20, tick.label, theme.muted, 13, "middle"))
+            parts.append(text(x, up.start + 20, tick.label, theme.faint, 13, "middle"))
     for tick in y_ticks:
-        y = up.place(tick.value)
+        y = up.locate(tick.value)
         parts.append(polyline([(across.start, y), (across.end, y)], theme.grid))
         if tick.label:
-            parts.append(text(across.start - 8, y + 4.5, tick.label, theme.muted, 13, "end"))
+            parts.append(text(across.start - 8, y + 4.5, tick.label, theme.faint, 13, "end"))
     return parts
 
 
 # -- errors ----------------------------------------------------------------------------------------
 SIZES = tuple(1 << n for n in range(9, 15))
-TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
+TILE: dict[str, Any] = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128}
 MODELS: dict[str, DotModel] = {
     "fp32 fma chain": dot_model(None, "bf16"),
     "Hopper bf16": dot_model("sm_90", "bf16"),
@@ -101,9 +102,9 @@ def draw_errors(theme: Theme) -> str:
     y_ticks.append(Tick(1, "1"))
     parts = [
         text(16, 30, "Largest error of an element of c, same-sign data", theme.ink, 16, bold=True),
-        text(left + (width - left) / 2, height - 14, "K (terms in a sum)", theme.muted, 13.5,
+        text(left + (width - left) / 2, height - 14, "K (terms in a sum)", theme.faint, 13.5,
              "middle"),
-        text(22, (up.start + up.end) / 2, "|error| / |A||B|", theme.muted, 13.5, "middle",
+        text(22, (up.start + up.end) / 2, "|error| / |A||B|", theme.faint, 13.5, "middle",
              turned=True),
     ]  # fmt: skip
     for dashed, label, x in ((False, "simulated", 560), (True, "bound", 690)):
@@ -117,10 +118,10 @@ def draw_errors(theme: Theme) -> str:
         ticks = y_ticks if n == 0 else [Tick(tick.value) for tick in y_ticks]
         parts += draw_axes(theme, across, up, x_ticks, ticks)
         parts.append(text(start + 2, 66, unit, colour, 14, bold=True))
-        parts.append(text(start + 2, 86, sums, theme.muted, 13))
+        parts.append(text(start + 2, 86, sums, theme.faint, 13))
         measures = measure_positive(name)
-        points = [(across.place(m.K), up.place(m.worst)) for m in measures]
-        bounds = [(across.place(m.K), up.place(m.bound)) for m in measures]
+        points = [(across.locate(m.K), up.locate(m.worst)) for m in measures]
+        bounds = [(across.locate(m.K), up.locate(m.bound)) for m in measures]
         parts += [polygon([*points, *bounds[::-1]], colour, 0.13)]
         parts += [polyline(bounds, colour, 2, True), polyline(points, colour, 2.2)]
         parts += [marker("circle", x, y, colour, theme.panel) for x, y in points]
@@ -131,7 +132,7 @@ def draw_errors(theme: Theme) -> str:
 DRIFTING = {
     "fp32 fma chain": ("ink", "circle"),
     "Hopper bf16": ("blue", "square"),
-    "Ampere bf16": ("muted", "diamond"),
+    "Ampere bf16": ("faint", "diamond"),
     "Volta fp16": ("green", "triangle"),
     "Hopper fp8, promoted every 128": ("purple", "inverted"),
     "Hopper tf32, fp32 operands": ("orange", "circle"),
@@ -151,14 +152,14 @@ def draw_biases(theme: Theme) -> str:
     middle = ((across.start + across.end) / 2, (up.start + up.end) / 2)
     parts += [
         text(16, 30, title, theme.ink, 16, bold=True),
-        text(middle[0], height - 14, "K (terms in a sum)", theme.muted, 13.5, "middle"),
-        text(22, middle[1], "|mean error in the direction of c| / |A||B|", theme.muted, 13.5,
+        text(middle[0], height - 14, "K (terms in a sum)", theme.faint, 13.5, "middle"),
+        text(22, middle[1], "|mean error in the direction of c| / |A||B|", theme.faint, 13.5,
              "middle", turned=True),
     ]  # fmt: skip
     low = -math.inf
     for name, (colour_name, kind) in reversed(DRIFTING.items()):
         colour = getattr(theme, colour_name)
-        points = [(across.place(m.K), up.place(abs(m.bias))) for m in measure_positive(name)]
+        points = [(across.locate(m.K), up.locate(abs(m.bias))) for m in measure_positive(name)]
         parts.append(polyline(points, colour, 2))
         parts += [marker(kind, x, y, colour, theme.panel) for x, y in points]
         low = max(low + 19, points[-1][1] + 4.5)
@@ -220,12 +221,12 @@ def draw_roofline(theme: Theme) -> str:
     parts += [
         text(16, 32, f"{FORMAT} kernels on an {device}", theme.ink, 16, bold=True),
         text(
-            middle, height - 16, "FLOP per byte of operands and result", theme.muted, 13.5, "middle"
+            middle, height - 16, "FLOP per byte of operands and result", theme.faint, 13.5, "middle"
         ),
-        text(20, height / 2, "TFLOP/s", theme.muted, 13.5, "middle", turned=True),
+        text(20, height / 2, "TFLOP/s", theme.faint, 13.5, "middle", turned=True),
     ]
     roofs = (
-        (ceiling.peak_bytes, ceiling.peak_flops, theme.muted, "peak of its clocks and units"),
+        (ceiling.peak_bytes, ceiling.peak_flops, theme.faint, "peak of its clocks and units"),
         (ceiling.copy_bytes, ceiling.product_flops, theme.ink, "torch's best copy and product"),
     )
     for n, (bytes_rate, flops, colour, label) in enumerate(roofs):
@@ -234,14 +235,14 @@ def draw_roofline(theme: Theme) -> str:
         parts.append(polyline([(448, low - 5), (478, low - 5)], colour, 1.8, n == 0))
         shown = f"{flops / 1e12:.0f} TFLOP/s, {bytes_rate / 1e12:.2f} TB/s"
         parts.append(text(488, low, label, theme.ink, 14))
-        parts.append(text(488, low + 19, shown, theme.muted, 13.5))
+        parts.append(text(488, low + 19, shown, theme.faint, 13.5))
     x = 16.0
     for kernel, (colour_name, kind) in STYLES.items():
         colour = getattr(theme, colour_name)
         own = [point for point in points if point.kernel == kernel]
         for point in own:
-            place = (across.place(point.intensity), up.place(point.flops))
-            parts.append(marker(kind, *place, colour, theme.panel, 5))
+            position = (across.locate(point.intensity), up.locate(point.flops))
+            parts.append(marker(kind, *position, colour, theme.panel, 5))
         parts.append(marker(kind, x + 8, 56, colour, theme.page, 5.5))
         label = f"{kernel} ({len(own)})"
         parts.append(text(x + 20, 61, label, theme.ink, 14))
@@ -254,6 +255,6 @@ def _draw_roof(
 ) -> list[str]:
     """Return the line min(FLOP/s, bytes/s x FLOP per byte)."""
     first = max(across.low, up.low / bytes_rate)
-    corner = (across.place(flops / bytes_rate), up.place(flops))
-    start = (across.place(first), up.place(first * bytes_rate))
+    corner = (across.locate(flops / bytes_rate), up.locate(flops))
+    start = (across.locate(first), up.locate(first * bytes_rate))
     return [polyline([start, corner, (across.end, corner[1])], colour, 1.8, dashed)]

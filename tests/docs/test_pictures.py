@@ -59,19 +59,19 @@ def test_a_picture_loads_nothing_and_runs_nothing(name):
 
 
 def test_pages_show_both_versions_with_a_description():
-    shown = 0
+    count = 0
     for page in PAGES:
         text = page.read_text("utf-8")
-        found = SHOWN.findall(text)
-        assert len(found) == len(re.findall(r"pictures/[\w-]+\.svg", text)) / 2, (
+        shown = SHOWN.findall(text)
+        assert len(shown) == len(re.findall(r"pictures/[\w-]+\.svg", text)) / 2, (
             f"{page}: a picture without two versions"
         )
-        for dark, light, alt in found:
+        for dark, light, alt in shown:
             assert dark == light.replace("-light.svg", "-dark.svg"), page
             assert all((page.parent / name).is_file() for name in (dark, light)), page
             assert len(alt) > 20, f"{page}: {light}: got alt={alt!r}, expected a description"
-        shown += len(found)
-    assert shown >= 9
+        count += len(shown)
+    assert count >= 9
 
 
 # -- the comparison --------------------------------------------------------------------------------
@@ -163,11 +163,11 @@ def test_a_dark_picture_keeps_hues_and_swaps_black_and_white():
 
 def test_a_logarithmic_axis_places_its_ends():
     axis = LogAxis(1, 100, 10, 30)
-    assert [axis.place(x) for x in (1, 10, 100)] == pytest.approx([10, 20, 30])
+    assert [axis.locate(x) for x in (1, 10, 100)] == pytest.approx([10, 20, 30])
     assert [number(x) for x in (-0.01, 1.04, 2.0, 123.45)] == ["0", "1", "2", "123.5"]
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(front: str, behind: str) -> float:
     """Return the contrast of two colours by the formula of WCAG 2."""
 
     def luminance(colour: str) -> float:
@@ -175,7 +175,7 @@ def contrast(one: str, other: str) -> float:
         linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in shares]
         return sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
-    bright, dim = sorted((luminance(one), luminance(other)), reverse=True)
+    bright, dim = sorted((luminance(front), luminance(behind)), reverse=True)
     return (bright + 0.05) / (dim + 0.05)
 
 

@@ -52,8 +52,8 @@ def _draw_panel(axes: Any, panel: OperandPanel) -> None:
     cells = panel["cells"]
     box = (left, left + len(cells[0]), top + len(cells), top)
     for state, row, column, down, across in merge_cells(cells):
-        place = (left + column, top + row)
-        axes.add_patch(Rectangle(place, across, down, facecolor=LOOKS[state][1], linewidth=0))
+        corner = (left + column, top + row)
+        axes.add_patch(Rectangle(corner, across, down, facecolor=LOOKS[state][1], linewidth=0))
     if max(len(cells), len(cells[0])) <= LINED:
         axes.hlines(range(top, top + len(cells) + 1), *box[:2], color="white", linewidth=0.4)
         lines = range(left, left + len(cells[0]) + 1)
@@ -109,6 +109,7 @@ def _draw_order(axes: Any, shape: list[int], order: list[list[int]]) -> None:
     if len(middles) > 1:
         axes.plot(*zip(*middles, strict=True), color="black", linewidth=0.6, alpha=0.35)
     _frame(axes, (0, shape[1], shape[0], 0))
+    axes.set_aspect("auto")  # numbers need the height
     axes.set_title("tiles of c, by the number\nof the program that stores them", fontsize=9)
     axes.set_xlabel("column", fontsize=9)
     axes.set_ylabel("row", fontsize=9)
