@@ -166,7 +166,7 @@ def draw_flow(theme: Theme) -> str:
         bend((centre, low), low + 16, (middle, top))
     lanes = (
         (theme.blue, (
-            ["*cases", "corners of tiles first,", "then drawn by Hypothesis"],
+            ["*cases", "corners of tiles first,", "then drawn from a seed"],
             ["*tile simulator", "runs every program", "in numpy"],
             ["*accesses and values", "address and mask of each", "lane, elements of c"],
             [f"*{len(PROPERTIES)} properties", "judged where they apply"],
