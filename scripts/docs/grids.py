@@ -117,7 +117,7 @@ def _describe_access(
         ("mask:", mask[1], theme.ink),
         ("missing:", f"& {access.fix.condition}", theme.red),
     )
-    parts.append(text(x, y + 166, f"{panel['where']}, {access.shape[0]} x {access.shape[1]} lanes",
+    parts.append(text(x, y + 166, panel["where"],
                       theme.faint, 13.5))  # fmt: skip
     for n, (label, term, colour) in enumerate(terms):
         low = y + 192 + 46 * n
