@@ -105,8 +105,7 @@ def main(arguments: list[str]) -> NoReturn:
     elif command == "signoff":
         call += ["-m", "gemmproof", "signoff"]
     elif command == "docs":
-        # -W: a warning, such as a dead link, fails the build; -E: every page is read again
-        call += ["-m", "sphinx", "-W", "--keep-going", "-E", "-j", "auto", "docs", "build/docs"]
+        call += ["-P", str(ROOT / "scripts" / "build_docs.py")]
     if command != "python":
         os.chdir(ROOT)
     os.execve(python, [*call, *rest], environment)
