@@ -3,8 +3,9 @@
 A record is a dataclass of texts, numbers, booleans, None, tuples, lists, sets, mappings with text
 keys, records, and unions of these; it needs no code of its own. `derived` of a class names
 properties that are written for readers, and ignored when read. A class whose JSON has a form of its
-own defines `to_dict`, and static `from_dict` and `json_schema`. Metadata of a field: `renamed` is
-its old name, answered with the new one; `late` the module of a type that few values need.
+own defines `to_dict`, and static `from_dict` and `json_schema`, which gets a function that returns
+the schema of a type. Metadata of a field: `renamed` is its old name, answered with the new one;
+`late` the module of a type that few values need.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -22,6 +23,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 T = TypeVar("T")
 Plain = Any  # dicts, lists, texts, numbers, booleans and None
 Json = dict[str, Any]  # an object of JSON that is not decoded yet
+Describe = Callable[[Any], Json]  # returns the schema of a type
 NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}  # JSON lacks them
 NAMES = {str: "a text", int: "an integer", float: "a number", bool: "true or false"}
 SCHEMAS = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
@@ -211,12 +213,33 @@ def _label(kind: Any) -> str:
 
 
 # -- schema --------------------------------------------------------------------------------------
-def make_schema(record: type) -> Json:
+def make_schema(record: Any) -> Json:
     """Return the JSON Schema (draft 2020-12) of what `encode` gives of a record."""
     definitions: Json = {}
     root = _describe(record, definitions)
     draft = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return draft | root | {"$defs": dict(sorted(definitions.items()))}
+
+
+def describe_object(parts: Json, required: Iterable[str] | None = None) -> Json:
+    """Return the schema of an object of these fields alone; all are required by default."""
+    return {
+        "type": "object",
+        "properties": parts,
+        "required": list(parts if required is None else required),
+        "additionalProperties": False,
+    }
+
+
+def describe_fields(record: Any, describe: Describe) -> Json:
+    """Return the schema of each field of a record and of each derived value, by name."""
+    kinds: Json = {
+        f.name: _resolve_late(record, f) if "late" in f.metadata else _list_types(record)[f.name]
+        for f in fields(record)
+    }
+    for name in getattr(record, "derived", ()):
+        kinds[name] = get_type_hints(getattr(record, name).fget)["return"]
+    return {name: describe(kind) for name, kind in kinds.items()}
 
 
 def _describe(kind: Any, definitions: Json) -> Json:
@@ -243,21 +266,9 @@ def _describe_record(record: Any, definitions: Json) -> Json:
     name = record.__name__
     if name not in definitions:
         definitions[name] = {}  # a record may contain itself
+        describe = partial(_describe, definitions=definitions)
         if hasattr(record, "json_schema"):
-            definitions[name] = record.json_schema()
+            definitions[name] = record.json_schema(describe)
         else:
-            kinds = {
-                f.name: _resolve_late(record, f)
-                if "late" in f.metadata
-                else _list_types(record)[f.name]
-                for f in fields(record)
-            }
-            parts = {field: _describe(kind, definitions) for field, kind in kinds.items()}
-            parts |= {derived: {} for derived in getattr(record, "derived", ())}
-            definitions[name] = {
-                "type": "object",
-                "properties": parts,
-                "required": list(parts),
-                "additionalProperties": False,
-            }
+            definitions[name] = describe_object(describe_fields(record, describe))
     return {"$ref": f"#/$defs/{name}"}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gemmproof.properties.cases.layouts import BATCHED, LAYOUTS, ROW
+from gemmproof.properties.codec import Describe, describe_object
 from gemmproof.properties.contract import MAX_BATCH, MAX_SIDE, ROLES
 from gemmproof.reference.formats import FORMATS, OPERANDS, Format
 
@@ -170,7 +171,7 @@ class Case:
         return Case(**{**fields_, "arguments": tuple(arguments.items())}, layouts=layouts)
 
     @staticmethod
-    def json_schema() -> dict[str, object]:
+    def json_schema(describe: Describe) -> dict[str, object]:
         """Return the JSON Schema of what `to_dict` gives."""
         side = {"type": "integer", "minimum": 0, "maximum": MAX_SIDE}
         parts: dict[str, object] = {f.name: {"type": ["integer", "string"]} for f in fields(Case)}
@@ -178,13 +179,7 @@ class Case:
         parts |= {"M": side, "N": side, "K": side, "dtype": {"enum": list(OPERANDS)}}
         parts |= {name: {"enum": list(LAYOUTS)} for name in ROLES}
         parts["arguments"] = {"type": "object", "additionalProperties": {"type": "string"}}
-        required = ["M", "N", "K", "dtype"]
-        return {
-            "type": "object",
-            "properties": parts,
-            "required": required,
-            "additionalProperties": False,
-        }
+        return describe_object(parts, ["M", "N", "K", "dtype"])
 
     def layout(self, operand: str) -> str:
         """Return the name of an operand's layout."""

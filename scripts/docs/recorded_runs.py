@@ -15,10 +15,13 @@ from dataclasses import astuple, dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from scripts.docs.markdown import ROOT, make_table, update, update_tables
 
 from gemmproof.bench.record import CONTROL, BenchReport, TimedRow
+from gemmproof.commands.list import Listing
+from gemmproof.lowering.text import LoweringReport, SweepReport
 from gemmproof.mutate.record import (
     EQUIVALENT,
     KILLED,
@@ -31,32 +34,142 @@ from gemmproof.mutate.record import (
 )
 from gemmproof.properties.address_map import AddressMap
 from gemmproof.properties.codec import Json, decode, dump, make_schema, parse
+from gemmproof.properties.help import Page
 from gemmproof.report.record import Report
+from gemmproof.signoff.record import Signoff
+from gemmproof.wrappers import Wrapper
 
 SCHEMAS = ROOT / "docs" / "schemas"
 SPEED_PAGE, MUTATION_PAGE, SIGN_OFF_PAGE = (
     ROOT / "docs" / "results" / f"{name}.md" for name in ("speed", "mutation", "sign-off")
 )
 VERSIONS_PAGE = ROOT / "docs" / "reference" / "versions.md"
+JSON_PAGE = ROOT / "docs" / "reference" / "json.md"
 EVIDENCE = ROOT / "docs" / "evidence"
 MUTATION, VERSIONS = EVIDENCE / "mutation.json", EVIDENCE / "versions.json"
 
+
 # -- JSON Schemas ----------------------------------------------------------------------------------
-RECORDS: dict[str, type] = {
-    "report": Report,  # check, drift, and each kernel of signoff
-    "bench": BenchReport,
-    "mutation": MutationReport,
-    "address_map": AddressMap,  # explain
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document that `--json` writes, its record, and the commands that write it.
+
+    `page` is the link to its documentation, "" if the schema is all of it.
+    """
+
+    record: Any
+    commands: tuple[str, ...]
+    title: str
+    description: str
+    page: str = ""
+
+    def make_schema(self) -> Json:
+        """Return the JSON Schema with its title and description."""
+        schema = make_schema(self.record)
+        draft = {"$schema": schema.pop("$schema")}
+        return (
+            draft | {"title": f"gemmproof: {self.title}", "description": self.description} | schema
+        )
+
+
+#: By the name of the schema's file.
+DOCUMENTS = {
+    "report": Document(
+        Report,
+        ("check", "drift"),
+        "report of a check",
+        "The properties, findings and coverage of one kernel.",
+        "#report-of-a-check",
+    ),
+    "signoff": Document(
+        Signoff,
+        ("signoff",),
+        "report of a sign-off",
+        "The verdict on every kernel of a project, with a report of each.",
+        "#report-of-a-sign-off",
+    ),
+    "bench": Document(
+        BenchReport,
+        ("bench", "tune"),
+        "measurements",
+        "The device, its ceilings, and the time of each kernel and product.",
+        "../how-to/benchmark.md",
+    ),
+    "mutation": Document(
+        MutationReport,
+        ("mutate",),
+        "mutants and their results",
+        "The mutants of each kernel and their outcomes.",
+        "../how-to/mutate-a-kernel.md",
+    ),
+    "address_map": Document(
+        AddressMap,
+        ("explain TARGET",),
+        "address map",
+        "The index and mask of each access of a wrapper's kernels, as formulas.",
+        "../how-to/explain.md",
+    ),
+    "page": Document(
+        Page, ("explain PROPERTY",), "help page", "The help on a property or a fault."
+    ),
+    "lowering": Document(
+        LoweringReport,
+        ("lowering",),
+        "compiled launches",
+        "The instructions, registers, copies and accesses of each compiled launch.",
+        "../how-to/see-what-was-compiled.md",
+    ),
+    "sweep": Document(
+        SweepReport,
+        ("lowering --sweep",),
+        "compiled launches and their variants",
+        "The compiled code of launches, and how it differs after one change of an argument.",
+        "../how-to/see-what-was-compiled.md",
+    ),
+    "list": Document(
+        Listing,
+        ("list",),
+        "properties, kernels, targets, formats and suites",
+        "The properties, registered kernels, targets, formats and suites of shapes.",
+    ),
+    "wrappers": Document(
+        list[Wrapper],
+        ("list FILE",),
+        "wrappers in a file",
+        "The functions of a file that `gemmproof check` can judge.",
+    ),
 }
 
 
 def make_schemas(check: bool = False) -> int:
-    """Write a file for each document; exit status 1 if `check` and one is not up to date."""
+    """Write a file for each document and the table of docs/reference/json.md.
+
+    Exit status 1 if `check` and one is not up to date.
+    """
     codes = []
-    for name, record in RECORDS.items():
-        text = json.dumps(make_schema(record), indent=1) + "\n"
+    for name, document in DOCUMENTS.items():
+        text = json.dumps(document.make_schema(), indent=1) + "\n"
         codes.append(update(SCHEMAS / f"{name}.json", text, check))
+    codes.append(update_tables(JSON_PAGE, {"schemas": tabulate_schemas()}, check, None))
     return max(codes)
+
+
+def tabulate_schemas() -> str:
+    """A row for each document: its commands, its page and its schema."""
+    rows = []
+    for name, document in DOCUMENTS.items():
+        commands = ", ".join(f"`gemmproof {command}`" for command in document.commands)
+        title = f"[{document.title}]({document.page})" if document.page else document.title
+        title += "".join(f", `schema` {n}" for n in find_number(document.make_schema()))
+        rows.append((commands, title, f"[{name}.json](../schemas/{name}.json)"))
+    return make_table(("command", "document", "JSON Schema"), rows)
+
+
+def find_number(schema: Json) -> list[int]:
+    """Return the value that the field `schema` of a document has, or nothing."""
+    record = schema["$defs"].get(schema.get("$ref", "").rpartition("/")[2], {})
+    numbers: list[int] = record.get("properties", {}).get("schema", {}).get("enum", [])
+    return numbers
 
 
 # -- docs/results/speed.md -------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from tests.bench.fake_cuda_device import MEASURE_CEILING, FakeDevice, measure_small
 from tests.support.cli_project import NO_ROOM, refuse
+from tests.support.schemas import validate
 
 from gemmproof.bench import command
 from gemmproof.bench import task as worker
@@ -112,7 +113,7 @@ def test_the_command_from_targets_to_table_json_and_picture(capsys) -> None:
         *("under load: 1980..1980 MHz, 40..40 C, 600..600 W", "fake GPU, torch "),
     ):
         assert text in captured.out
-    document = json.loads(Path("o.json").read_text())
+    document = validate("bench", "o.json")
     assert (document["schema"], document["facts"]["device"]) == (1, "fake GPU")
     assert [row["verdict"] for row in document["rows"]] == ["control", "within noise", "slower"] * 4
     report = decode(BenchReport, document, "bench")

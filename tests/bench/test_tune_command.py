@@ -6,6 +6,7 @@ import json
 
 import pytest
 from tests.support.cli_project import NO_ROOM, refuse
+from tests.support.schemas import validate
 
 from gemmproof.bench import command as bench_command
 from gemmproof.bench import tune
@@ -59,7 +60,10 @@ def test_a_table_without_room_is_incomplete_and_the_winners_are_printed(measured
 def test_gemm_reads_what_was_written(measured, tmp_path, capsys):
     """A row for each plain product of kernels whose results were right, without the control."""
     table = tmp_path / "table.json"
-    assert main(["tune", str(table), "--shapes", "64x128x256"]) == 0
+    measurements = tmp_path / "bench.json"
+    options = ["--shapes", "64x128x256", "--json", str(measurements)]
+    assert main(["tune", str(table), *options]) == 0
+    validate("bench", measurements)
     device, (small, large) = read_table(table)
     assert device == "a card"
     assert (small.M, small.N, small.K, small.described) == (64, 128, 256, True)

@@ -1,6 +1,5 @@
 """`gemmproof lowering --sweep`: launches with other specialisations, and their losses."""
 
-import json
 import os
 import re
 import shlex
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.lowering import lowered_kernels, swept_kernels
 from tests.lowering.lower import capture, label, run_task
+from tests.support.schemas import validate
 from tests.texts import line_with
 
 from gemmproof import Contract, multiple_of
@@ -29,6 +29,7 @@ from gemmproof.lowering.text import compare
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.layouts import LAYOUTS
 from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.report.files import write_json
 from gemmproof.target import KernelRef, Target, display_path
 
 SIZES = {"M": 16, "N": 32, "K": 64}
@@ -135,7 +136,7 @@ def test_another_kernel_is_compared_and_other_launches_are_told(texts):
 
 
 @pytest.mark.lane("full")
-def test_a_worker_compiles_each_variant(swept, texts):
+def test_a_worker_compiles_each_variant(swept, tmp_path, texts):
     target, events = swept
     # planned again when it is known which bases compile
     assert list(map(label, events[:4])) == ["plan", "case", "result", "plan"]
@@ -156,8 +157,10 @@ def test_a_worker_compiles_each_variant(swept, texts):
     texts("the losses of a stride that is odd", "\n".join(losses))
     texts("the losses of a c that is not aligned", *variants["c_ptr neither"].difference.losses)
     assert variants["c_ptr neither"].variant.altered
-    document = text.sweep_document("k", [target], [])["sweep"][0]["variants"]
-    padded = next(x for x in json.loads(json.dumps(document)) if x["change"] == "K=63")
+    path = tmp_path / "sweep.json"
+    write_json(path, text.report_sweep("k", [target], []))
+    document = validate("sweep", path)
+    padded = next(x for x in document["sweep"][0]["variants"] if x["change"] == "K=63")
     assert (padded["arguments"], padded["same_binary"]) == ({"stride_am": ["16", ""]}, False)
     assert tuple(padded["losses"]) == losses
 
@@ -251,7 +254,7 @@ def test_the_command(capsys, tmp_path, monkeypatch, texts):
     assert kernels.groups() == ("wide_kernel", "narrow_kernel")
     targets = re.search(r"\d+ changes compared for (.*?): ", shown.splitlines()[-1])
     assert targets[1] == "sm_80"
-    document = json.loads(path.read_text())
+    document = validate("sweep", path)
     (launch,) = document["sweep"]
     assert launch["launch"]["kernel"] == "narrow_kernel"
     assert {x["launch"]["kernel"] for x in launch["variants"]} == {"narrow_kernel", "wide_kernel"}

@@ -12,8 +12,6 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripts.docs.recorded_runs import RECORDS as RECORDED
-from scripts.docs.recorded_runs import SCHEMAS
 
 from gemmproof.bench.record import BenchReport
 from gemmproof.mutate.record import MutationReport
@@ -162,10 +160,3 @@ def test_a_derived_value_is_written_and_not_read():
 def test_a_value_that_no_json_holds_is_refused():
     with pytest.raises(TypeError, match="expected a record or plain data"):
         encode({"x": object()})
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_the_schemas_of_the_docs_are_current(name):
-    schema = json.loads((SCHEMAS / f"{name}.json").read_text())
-    assert schema == make_schema(RECORDED[name])
-    jsonschema.Draft202012Validator.check_schema(schema)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from gemmproof.commands import groups
 from gemmproof.commands.output import answer, refuse, unwritable
 from gemmproof.options import Command, argument, group
-from gemmproof.properties.codec import encode
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT
 from gemmproof.report.text import Line, clean, format_table
@@ -19,7 +18,42 @@ from gemmproof.spelling import write_command
 from gemmproof.target import TARGET_FORM
 from gemmproof.wrappers import Wrapper, find_wrappers
 
+if TYPE_CHECKING:
+    from gemmproof.worker.load_kernel import RegisteredKernel
+
 HOOK = b"pytest_gemm_kernels"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedProperty:
+    """A property, and its claim."""
+
+    name: str
+    claim: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTarget:
+    """A GPU, the card that has it, and whether its bits are predicted."""
+
+    name: str
+    card: str
+    predicted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The document of a run without a file: the registered kernels, and all that options take.
+
+    `formats` are those of operands, accumulators and results; `suites` have the sides of products.
+    """
+
+    properties: tuple[ListedProperty, ...]
+    conftest: str
+    kernels: tuple[RegisteredKernel, ...] = field(metadata={"late": "gemmproof.worker.load_kernel"})
+    targets: tuple[ListedTarget, ...]
+    formats: Mapping[str, tuple[str, ...]]
+    suites: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +81,11 @@ def run(options: ListOptions) -> int:
     try:
         if options.file is not None:
             wrappers = find_wrappers(_require_file(options.file))
-            data: Any = [encode(wrapper) for wrapper in wrappers]
+            data: object = wrappers
             text = list_wrappers(options.file, wrappers)
         else:
-            data = _list_all(options)
-            text = _write_all(data)
+            data = listing = _list_all(options)
+            text = _write_all(listing)
     except ValueError as error:
         return refuse(options, str(error))
     written: dict[str, Writer] = {"json": lambda path: write_json(path, data)}
@@ -94,50 +128,48 @@ def _require_file(name: str, label: str = "file") -> Path:
     return Path(name)
 
 
-def _list_all(options: ListOptions) -> dict[str, object]:
-    """Return everything as plain data. Raises ValueError if conftest.py cannot be loaded."""
+def _list_all(options: ListOptions) -> Listing:
+    """Return everything. Raises ValueError if conftest.py cannot be loaded."""
     from gemmproof.bench.problems import SUITES
     from gemmproof.properties.help import read_properties
     from gemmproof.reference.formats import ACCUMULATORS, OPERANDS, RESULTS
     from gemmproof.reference.gpus import GPUS
 
-    return {
-        "properties": [{"name": p.name, "claim": p.claim} for p in read_properties().values()],
-        "conftest": options.conftest,
-        "kernels": _list_kernels(options),
-        "targets": [
-            {"name": gpu.name, "card": gpu.card, "predicted": bool(gpu.cores)}
-            for gpu in GPUS.values()
-        ],
-        "formats": {"operands": OPERANDS, "accumulators": ACCUMULATORS, "results": RESULTS},
-        "suites": {name: [p.sides for p in suite] for name, suite in SUITES.items()},
-    }
+    pages = read_properties().values()
+    return Listing(
+        properties=tuple(ListedProperty(page.name, page.claim) for page in pages),
+        conftest=options.conftest,
+        kernels=_list_kernels(options),
+        targets=tuple(ListedTarget(x.name, x.card, bool(x.cores)) for x in GPUS.values()),
+        formats={"operands": OPERANDS, "accumulators": ACCUMULATORS, "results": RESULTS},
+        suites={name: tuple(p.sides for p in suite) for name, suite in SUITES.items()},
+    )
 
 
-def _list_kernels(options: ListOptions) -> list[dict[str, object]]:
+def _list_kernels(options: ListOptions) -> tuple[RegisteredKernel, ...]:
     path = Path(options.conftest)
     usual = options.conftest == "conftest.py"
     if not path.is_file() and usual:
-        return []
+        return ()
     conftest = _require_file(options.conftest, "--conftest")
     if usual and HOOK not in conftest.read_bytes():
-        return []
-    return encode(groups.list_registered(options.conftest, options.worker.limits))
+        return ()
+    return groups.list_registered(options.conftest, options.worker.limits)
 
 
-def _write_all(data: Mapping[str, Any]) -> list[Line]:
+def _write_all(listing: Listing) -> list[Line]:
     kernels = (
-        (k["name"], " ".join(k["formats"]) + " (on a GPU only)" * k["device_only"])
-        for k in data["kernels"]
+        (kernel.name, " ".join(kernel.formats) + " (on a GPU only)" * kernel.device_only)
+        for kernel in listing.kernels
     )
     targets = (
-        (gpu["name"], gpu["card"] + " (its bits are not predicted)" * (not gpu["predicted"]))
-        for gpu in data["targets"]
+        (gpu.name, gpu.card + " (its bits are not predicted)" * (not gpu.predicted))
+        for gpu in listing.targets
     )
-    formats = ((name, " ".join(names)) for name, names in data["formats"].items())
-    suites = ((name, " ".join(sides)) for name, sides in data["suites"].items())
-    properties = ((p["name"], p["claim"]) for p in data["properties"])
-    none = f"{data['conftest']} registers none here; gemmproof init writes one"
+    formats = ((name, " ".join(names)) for name, names in listing.formats.items())
+    suites = ((name, " ".join(sides)) for name, sides in listing.suites.items())
+    properties = ((p.name, p.claim) for p in listing.properties)
+    none = f"{listing.conftest} registers none here; gemmproof init writes one"
     return [
         *_section("properties: gemmproof explain NAME", properties),
         *_section("kernels: gemmproof signoff --kernel NAME", kernels, none),

@@ -168,10 +168,10 @@ def run(options: LoweringOptions) -> int:
     code = EXIT["incomplete" if failures or any(x.error for x in lowerings) else "pass"]
     seconds = time.monotonic() - started
     if options.launch.sweep:
-        whole = text.sweep_document(request.name, results, failures)
+        whole: object = text.report_sweep(request.name, results, failures)
         shown = text.sweep_lines(request.name, results, seconds)
     else:
-        whole = text.document(request.name, lowerings, failures)
+        whole = text.LoweringReport(request.name, tuple(lowerings), tuple(failures))
         table = (text.tabulate_dots, 1) if of_dots else (text.tabulate, text.MOST_BLOCKS)
         shown = text.lines(request.name, results, seconds, *table)
     written: dict[str, Writer] = {"json": lambda path: write_json(path, whole)}

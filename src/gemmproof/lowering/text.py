@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from gemmproof.compiled.record import (
     FMA,
@@ -21,22 +22,32 @@ from gemmproof.compiled.record import (
 )
 from gemmproof.compiled.run import WorkerResults
 from gemmproof.lowering.record import SweepPlan, Variant, format_known
-from gemmproof.properties.codec import decode, encode
+from gemmproof.properties.codec import (
+    Describe,
+    Json,
+    decode,
+    describe_fields,
+    describe_object,
+    encode,
+)
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.text import STYLES, Line, clean
 
 # -- tables --------------------------------------------------------------------------------------
-SCHEMA = 1
 NEEDS = ("operands from", "registers", "spilled", "shared", "fits", "loads")
 LOADS = ("load", "async copy", "tma load", "lds load")
 _REFUSES = re.compile(r"^(?:Triton refuses to compile|compiling) dot_kernel(?: for \w+)?: ")
 
 
-def document(name: str, lowerings: list[LoweredLaunch], failures: list[str]) -> dict[str, object]:
-    """Return the document that `--json` writes."""
-    launches = encode(lowerings)
-    return {"schema": SCHEMA, "name": name, "launches": launches, "failures": failures}
+@dataclass(frozen=True, slots=True)
+class LoweringReport:
+    """The document of a run: the launches of the target `name`, and a line on each failure."""
+
+    schema: Literal[1] = field(default=1, kw_only=True)
+    name: str
+    launches: tuple[LoweredLaunch, ...]
+    failures: tuple[str, ...]
 
 
 def tabulate(lowerings: Sequence[LoweredLaunch]) -> Iterator[Line]:
@@ -474,6 +485,17 @@ class SweptVariant:
         others = {"launch": encode(self.launch), "same_binary": self.same_binary}
         return {**encode(self.variant), **encode(self.difference), **others}
 
+    @staticmethod
+    def json_schema(describe: Describe) -> Json:
+        """Return the JSON Schema of what `to_dict` gives."""
+        parts = {
+            **describe_fields(Variant, describe),
+            **describe_fields(LaunchDifference, describe),
+            "launch": describe(LoweredLaunch),
+            "same_binary": describe(bool),
+        }
+        return describe_object(parts)
+
 
 @dataclass(frozen=True, slots=True)
 class SweptLaunch:
@@ -481,6 +503,20 @@ class SweptLaunch:
 
     launch: LoweredLaunch
     variants: list[SweptVariant]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """The document of a sweep: the base launches of the target `name`, and their variants.
+
+    `notes` has, by GPU, a line on each change that is not compared.
+    """
+
+    schema: Literal[1] = field(default=1, kw_only=True)
+    name: str
+    sweep: tuple[SweptLaunch, ...]
+    notes: Mapping[str, tuple[str, ...]]
+    failures: tuple[str, ...]
 
 
 def _read_plan(target: WorkerResults) -> SweepPlan:
@@ -510,13 +546,12 @@ def collect_sweep(targets: Sequence[WorkerResults]) -> list[SweptLaunch]:
     return collected
 
 
-def sweep_document(
-    name: str, targets: Sequence[WorkerResults], failures: list[str]
-) -> dict[str, object]:
-    """Return the document that `--json` writes for a sweep."""
-    sweep = encode(collect_sweep(targets))
+def report_sweep(
+    name: str, targets: Sequence[WorkerResults], failures: Sequence[str]
+) -> SweepReport:
+    """Return the document of a sweep."""
     notes = {target.gpu: _read_plan(target).notes for target in targets}
-    return {"schema": SCHEMA, "name": name, "sweep": sweep, "notes": notes, "failures": failures}
+    return SweepReport(name, tuple(collect_sweep(targets)), notes, tuple(failures))
 
 
 def sweep_lines(name: str, targets: Sequence[WorkerResults], seconds: float) -> list[Line]:

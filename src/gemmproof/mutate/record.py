@@ -83,7 +83,7 @@ class Score:
         return len(self.mutants) == self.asked and not self.counts[UNJUDGED] and not self.note
 
     @property
-    def operators(self) -> dict[str, Counter[str]]:
+    def operators(self) -> Mapping[str, Mapping[str, int]]:
         """The outcomes of each operator, in the order of the operators."""
         outcomes: dict[str, Counter[str]] = {}
         for mutant in self.mutants:

@@ -8,8 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from gemmproof.properties.codec import Json, decode_fields, encode
-from gemmproof.report.record import Report
+from gemmproof.properties.codec import (
+    Describe,
+    Json,
+    decode_fields,
+    describe_fields,
+    describe_object,
+    encode,
+)
+from gemmproof.report.record import Report, Verdict
 from gemmproof.report.text import Reproduce, add_commands
 
 # -- seal ----------------------------------------------------------------------------------------
@@ -228,6 +235,23 @@ class Signoff:
     def with_hash(self, document: Mapping[str, object]) -> Signoff:
         """Return the sign-off with the hash of its JSON, for pages that show it."""
         return replace(self, hash=str(document[FIELD]))
+
+    @staticmethod
+    def json_schema(describe: Describe) -> Json:
+        """Return the JSON Schema of what `to_dict` gives."""
+        own = {"verdict": {"enum": list(VERDICTS)}, **describe_fields(KernelRecord, describe)}
+        del own["report"]
+        kernel = {**describe_fields(Report, describe), "signoff": describe_object(own)}
+        parts = describe_fields(Signoff, describe)
+        content = {
+            "schema": {"enum": [SIGNOFF_SCHEMA]},
+            "verdict": describe(Verdict),
+            "signoff": {"enum": list(VERDICTS)},
+            **{name: parts[name] for name in SHARED},
+            "kernels": {"type": "array", "items": describe_object(kernel)},
+            FIELD: {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+        }
+        return describe_object(content)
 
     @staticmethod
     def from_dict(data: Json) -> Signoff:
