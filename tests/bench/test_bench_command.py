@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.bench.fake_cuda_device import MEASURE_CEILING, FakeDevice, measure_small
+from tests.report.schemas import validate
 from tests.support.cli_project import NO_ROOM, refuse
-from tests.support.schemas import validate
 
 from gemmproof.bench import command
 from gemmproof.bench import task as worker

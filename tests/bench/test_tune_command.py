@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.report.schemas import validate
 from tests.support.cli_project import NO_ROOM, refuse
-from tests.support.schemas import validate
 
 from gemmproof.bench import command as bench_command
 from gemmproof.bench import tune

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.lowering import lowered_kernels, swept_kernels
 from tests.lowering.lower import capture, label, run_task
-from tests.support.schemas import validate
+from tests.report.schemas import validate
 from tests.texts import line_with
 
 from gemmproof import Contract, multiple_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from scripts.docs.recorded_runs import DOCUMENTS, EVIDENCE, RUNS, SCHEMAS, make_schemas
-from tests.support.schemas import read_schema, validate
+from tests.report.schemas import read_schema, validate
 
 from gemmproof.cli import COMMANDS, EXIT, main
 from gemmproof.options import iter_options
