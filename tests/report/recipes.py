@@ -1,4 +1,4 @@
-"""Recipes of docs/examples/ci, read and run as their CI systems do."""
+"""Recipes of docs/examples/ci and the action, read and run as their CI systems do."""
 
 from __future__ import annotations
 
@@ -9,63 +9,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "docs" / "examples" / "ci"
+ACTION = ROOT / "action.yml"
 SHIMS = {
     "pip": '#!/bin/sh\necho "$@" >> "$PIP_LOG"\n',  # its packages are already installed
+    "python": '#!/bin/sh\n[ "$1" = -m ] && shift && exec "$@"\nexit 1\n',
     "gemmproof": f'#!/bin/sh\nexec "{sys.executable}" -m gemmproof "$@"\n',
 }
+EXPRESSION = re.compile(r"\$\{\{ *(.*?) *\}\}")
+NAME = re.compile(r"'[^']*'|\b(?:inputs|steps|github)\.[\w.-]+")
 
 
-def read_yaml(text: str) -> Any:
-    """Parse a recipe: block mappings and lists, `|`, [flow lists] and plain scalars."""
-    lines = [line for line in text.split("\n") if line.strip() and line.lstrip()[0] != "#"]
-    data, rest = _read_block(lines, _indent(lines[0]))
-    assert rest == []
-    return data
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _read_block(lines: list[str], depth: int) -> tuple[Any, list[str]]:
-    is_list = lines[0].lstrip().startswith("- ")
-    items: list[Any] = []
-    mapping: dict[str, Any] = {}
-    while lines and _indent(lines[0]) == depth:
-        line, *lines = lines
-        if is_list:
-            inner = depth + 2
-            head = " " * inner + line[inner:]
-            if re.match(r"[\w-]+:( |$)", line[inner:]):
-                item, lines = _read_block([head, *lines], inner)
-            else:
-                item = _read_scalar(line[inner:])
-            items.append(item)
-            continue
-        key, _, value = line.strip().partition(":")
-        value = re.sub(r" #.*", "", value).strip()
-        if value == "|":
-            body = [x for x in lines if _indent(x) > depth]
-            body = body[: next((n for n, x in enumerate(lines) if _indent(x) <= depth), None)]
-            mapping[key] = "".join(f"{x.strip()}\n" for x in body)
-            lines = lines[len(body) :]
-        elif value:
-            mapping[key] = _read_scalar(value)
-        else:
-            mapping[key], lines = _read_block(lines, _indent(lines[0]))
-    return (items if is_list else mapping), lines
-
-
-def _read_scalar(text: str) -> Any:
-    text = text.strip()
-    if text.startswith("["):
-        return [_read_scalar(item) for item in text[1:-1].split(",")]
-    if text in ("true", "false"):
-        return text == "true"
-    quoted = re.fullmatch(r'"([^"]*)"', text)
-    return int(text) if text.isdigit() else quoted[1] if quoted else text
+def read_yaml(path: Path) -> Any:
+    """Parse a file of YAML."""
+    return yaml.safe_load(path.read_text())
 
 
 class Runner:
@@ -79,7 +39,7 @@ class Runner:
             (shims / name).write_text(text)
             (shims / name).chmod(0o755)
         self._log = project.parent / "pip.txt"
-        self._env = {
+        self.env = {
             "PATH": f"{shims}:/usr/bin:/bin",
             "PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}",
             "PIP_LOG": str(self._log),
@@ -90,14 +50,14 @@ class Runner:
 
     @property
     def installed(self) -> list[str]:
-        return self._log.read_text().splitlines()
+        return self._log.read_text().splitlines() if self._log.exists() else []
 
-    def run(self, command: str, **env: str) -> tuple[int, str]:
+    def run(self, command: str, folder: str = ".", **env: str) -> tuple[int, str]:
         """Run commands as a step of a job; return the exit code and the log."""
         done = subprocess.run(
-            ["bash", "-e", "-c", command],
-            cwd=self.project,
-            env={**self._env, **env},
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", command],
+            cwd=self.project / folder,
+            env={**self.env, **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -106,19 +66,76 @@ class Runner:
         return done.returncode, done.stdout
 
     def run_github(self, job: dict[str, Any], env: dict[str, str]) -> tuple[int, str, list[str]]:
-        """Run a job; return the exit code of its last failed step, its log and its uploads."""
+        """Run a job; return the exit code of its first failed step, its log and its uploads."""
+        return self._run_steps(job["steps"], env, {})
+
+    def run_action(
+        self, inputs: dict[str, Any], env: dict[str, str]
+    ) -> tuple[int, str, list[str], dict[str, str]]:
+        """Run the action; return the same, and its outputs."""
+        action = read_yaml(ACTION)
+        unknown = set(inputs) - set(action["inputs"])
+        assert not unknown, f"got inputs {unknown}, expected some of {[*action['inputs']]}"
+        texts = {name: x["default"] for name, x in action["inputs"].items()}
+        # YAML's true reaches an action as the text
+        texts |= {name: str(x).lower() if x is True else x for name, x in inputs.items()}
+        context = {f"inputs.{name}": x for name, x in texts.items()}
+        context["github.action_path"] = str(ROOT)
+        code, log, uploaded = self._run_steps(action["runs"]["steps"], env, context)
+        outputs = {name: fill(x["value"], context) for name, x in action["outputs"].items()}
+        return code, log, uploaded, outputs
+
+    def _run_steps(
+        self, steps: list[dict[str, Any]], env: dict[str, str], context: dict[str, str]
+    ) -> tuple[int, str, list[str]]:
+        """Run steps; their outputs are added to the context."""
         code, log, uploaded = 0, "", []
-        for step in job["steps"]:
-            condition = step.get("if", "")
-            if code and not condition.startswith("always()"):
-                continue
-            hashed = re.search(r"hashFiles\('(.*)'\) != ''", condition)
-            if hashed and not (self.project / hashed[1]).exists():
+        for step in steps:
+            condition = step.get("if", "true")
+            if (code and "always()" not in condition) or not self._holds(condition, context):
                 continue
             if "run" in step:
-                failed, output = self.run(step["run"], **env)
-                code, log = failed or code, log + output
+                own = {name: fill(x, context) for name, x in step.get("env", {}).items()}
+                output = self.project.parent / "output.txt"
+                output.write_text("")
+                folder = fill(step.get("working-directory", "."), context)
+                env_of_step = {**env, **own, "GITHUB_OUTPUT": str(output)}
+                failed, shown = self.run(step["run"], folder, **env_of_step)
+                code, log = code or failed, log + shown
+                for line in output.read_text().splitlines():
+                    name, _, text = line.partition("=")
+                    context[f"steps.{step['id']}.outputs.{name}"] = text
+            elif re.match(r"OWNER/gemmproof@", step["uses"]):
+                failed, shown, files, _ = self.run_action(step.get("with", {}), env)
+                code, log, uploaded = code or failed, log + shown, uploaded + files
             elif not re.match(r"actions/(checkout|setup-python)@", step["uses"]):
-                given = step["with"]
+                given = {name: fill(x, context) for name, x in step["with"].items()}
                 uploaded += (given.get("path") or given["sarif_file"]).split()
         return code, log, uploaded
+
+    def _holds(self, condition: str, context: dict[str, str]) -> bool:
+        """Evaluate the condition of a step."""
+        condition = re.sub(
+            r"hashFiles\('(.*?)'\)",
+            lambda match: "'some'" if (self.project / match[1]).exists() else "''",
+            condition.replace("always()", "True").replace("true", "True", condition == "true"),
+        )
+        python = NAME.sub(lambda match: look_up(match[0], context), condition)
+        return bool(eval(python.replace("&&", " and ").replace("||", " or ")))
+
+
+def look_up(name: str, context: dict[str, str]) -> str:
+    """Return the value of a name as a literal; an output that no step wrote is empty."""
+    if name.startswith("'"):
+        return name
+    return repr(context.get(name, "") if name.startswith("steps.") else context[name])
+
+
+def fill(text: str, context: dict[str, str]) -> str:
+    """Return a text with the values of its expressions, each a name."""
+
+    def evaluate(match: re.Match[str]) -> str:
+        name = match[1]
+        return context.get(name, "") if name.startswith("steps.") else context[name]
+
+    return EXPRESSION.sub(evaluate, text)
