@@ -91,7 +91,7 @@ class Runner:
         """Run steps; their outputs are added to the context."""
         code, log, uploaded = 0, "", []
         for step in steps:
-            condition = step.get("if", "true")
+            condition = step.get("if", "success()")
             if (code and "always()" not in condition) or not self._holds(condition, context):
                 continue
             if "run" in step:
@@ -118,7 +118,7 @@ class Runner:
         condition = re.sub(
             r"hashFiles\('(.*?)'\)",
             lambda match: "'some'" if (self.project / match[1]).exists() else "''",
-            condition.replace("always()", "True").replace("true", "True", condition == "true"),
+            condition.replace("always()", "True").replace("success()", "True"),
         )
         python = NAME.sub(lambda match: look_up(match[0], context), condition)
         return bool(eval(python.replace("&&", " and ").replace("||", " or ")))

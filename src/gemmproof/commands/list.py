@@ -43,7 +43,7 @@ class ListedTarget:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The document of a run without a file: the registered kernels, and all that options take.
+    """The document of a run without a file: the registered kernels, and the values of options.
 
     `formats` are those of operands, accumulators and results; `suites` have the sides of products.
     """
