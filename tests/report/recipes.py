@@ -23,9 +23,12 @@ EXPRESSION = re.compile(r"\$\{\{ *(.*?) *\}\}")
 NAME = re.compile(r"'[^']*'|\b(?:inputs|steps|github)\.[\w.-]+")
 
 
-def read_yaml(path: Path) -> Any:
-    """Parse a file of YAML."""
-    return yaml.safe_load(path.read_text())
+def read_yaml(text: str) -> Any:
+    """Parse YAML. Raises ValueError in one line, as json does."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
 
 
 class Runner:
@@ -73,7 +76,7 @@ class Runner:
         self, inputs: dict[str, Any], env: dict[str, str]
     ) -> tuple[int, str, list[str], dict[str, str]]:
         """Run the action; return the same, and its outputs."""
-        action = read_yaml(ACTION)
+        action = read_yaml(ACTION.read_text())
         unknown = set(inputs) - set(action["inputs"])
         assert not unknown, f"got inputs {unknown}, expected some of {[*action['inputs']]}"
         texts = {name: x["default"] for name, x in action["inputs"].items()}

@@ -46,7 +46,7 @@ def check_out(tmp_path):
 
 
 def read(name):
-    return read_yaml(RECIPES / name)
+    return read_yaml((RECIPES / name).read_text())
 
 
 def test_the_page_shows_the_recipes():
@@ -157,7 +157,7 @@ def test_no_input_of_the_action_is_run_as_a_command(check_out, name):
 
 def test_the_action_declares_what_it_uses():
     """Expressions are only where their values are not parsed as commands."""
-    action = read_yaml(ACTION)
+    action = read_yaml(ACTION.read_text())
     steps = action["runs"]["steps"]
     for step in [*steps, *read("github.yml")["jobs"]["signoff"]["steps"]]:
         assert not EXPRESSION.search(step.get("run", ""))
@@ -240,7 +240,7 @@ def test_the_hooks_are_valid():
 
 def test_the_hooks_run_what_the_recipes_run():
     """Before a push, once for all files."""
-    hooks = {hook["id"]: hook for hook in read_yaml(HOOKS)}
+    hooks = {hook["id"]: hook for hook in read_yaml(HOOKS.read_text())}
     local = read("pre-commit.yml")["repos"][0]["hooks"][0]
     assert hooks["gemmproof-signoff"]["entry"] == local["entry"]
     for hook in (*hooks.values(), local):
