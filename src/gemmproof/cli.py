@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,6 +50,16 @@ COMMANDS: dict[type[CommandOptions], Callable[[Any], int]] = {
     listing.ListOptions: listing.run,
     completion.CompletionOptions: lambda options: completion.run(options, parser()),
 }
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """A formatter that keeps the lines of a text, and wraps those that are not indented."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(
+            line if line.startswith(" ") else textwrap.fill(line, width)
+            for line in text.splitlines()
+        )
 
 
 class _Parser(argparse.ArgumentParser):
@@ -115,12 +125,21 @@ def parse_options(typed: list[str]) -> CommandOptions:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of every command's options."""
-    top = _Parser(prog="gemmproof", description="Says whether a Triton GEMM kernel is right.")
+    top = _Parser(
+        prog="gemmproof", description="Check Triton GEMM kernels for correctness and numerics."
+    )
     top.add_argument("--version", action="version", version=f"gemmproof {__version__}")
     commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
     for record in COMMANDS:
-        texts: dict[str, Any] = asdict(record.command)
-        command = commands.add_parser(**texts, allow_abbrev=False)
+        texts = record.command
+        command = commands.add_parser(
+            texts.name,
+            help=texts.help,
+            description=texts.description,
+            epilog=texts.epilog,
+            formatter_class=_HelpFormatter,
+            allow_abbrev=False,
+        )
         command.set_defaults(record=record)
         add_options(command, record)
     return top

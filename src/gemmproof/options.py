@@ -25,7 +25,14 @@ class Command:
     name: str
     help: str
     description: str
-    epilog: str
+    examples: tuple[str, ...]
+    exits: str
+
+    @property
+    def epilog(self) -> str:
+        """The examples, and what each exit code means."""
+        shown = (f"  {line}" for line in self.examples)
+        return "\n".join(["examples:", *shown, "", f"exit code: {self.exits}"])
 
 
 class CommandOptions(Protocol):

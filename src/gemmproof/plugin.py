@@ -154,7 +154,9 @@ def pytest_configure(config: pytest.Config) -> None:
         DeviceRequest.device = True
     if is_wanted(options.annotations):
         config.pluginmanager.register(Annotations(), "gemmproof annotations")
-    config.addinivalue_line("markers", "gemm: an item of gemmproof: one kernel, format, property")
+    config.addinivalue_line(
+        "markers", "gemm: a gemmproof item, which checks one property of one kernel in one format"
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

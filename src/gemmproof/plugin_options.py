@@ -29,8 +29,10 @@ class PluginOptions:
 
     search: groups.SearchOptions = group(groups.SearchOptions())
     judge: groups.JudgeOptions = group(groups.JudgeOptions(proof=False))
-    drift: bool = flag("measure the accumulator and the drift of each kernel too, seconds each")
-    in_process: bool = flag("run kernels in pytest's own process: one that crashes ends the run")
+    drift: bool = flag(
+        "also measure the accumulator and the drift of each kernel (seconds per kernel)"
+    )
+    in_process: bool = flag("run kernels in the pytest process itself; a crash then ends the run")
     annotations: str = groups.annotations_option()
     worker: groups.WorkerOptions = group(groups.WorkerOptions())
     gpu: Gpu | None = None

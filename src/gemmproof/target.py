@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # -- calling -------------------------------------------------------------------------------------
 OPERAND_FORM = (
-    "NAME=FORMAT[AXIS, ...] with LOW..HIGH, optional, written, updated or any behind it,"
+    "NAME=FORMAT[AXIS, ...] followed by LOW..HIGH, optional, written, updated or any,"
     " or NAME=VALUE|VALUE"
 )
 _TENSOR = re.compile(r"(\w+)\[([^\]]*)\]\s*(.*)")
@@ -40,14 +40,17 @@ _USES = ("written", "updated")
 class Calling:
     """The values of --call, --operand and --spec; plain text, to be sent to a worker."""
 
-    title: ClassVar = "how the wrapper is called, and what c is"
-    call: str | None = option("CALL", 'in the target\'s names: "linear(a, b.t(), bias)"')
+    title: ClassVar = "how the wrapper is called, and what c should be"
+    call: str | None = option(
+        "CALL", 'the call, in names of the target\'s module: "linear(a, b.t(), bias)"'
+    )
     operands: tuple[str, ...] = option(
-        "NAME=...", "taken by name besides a and b, repeatable: scale=fp32[M], ids=int32[M] 0..7,"
+        "NAME=...",
+        "a further operand, passed by name, repeatable: scale=fp32[M], ids=int32[M] 0..7,"
         " bias=bf16[N] optional, out=bf16[M, N] written, alpha=1.0|0.5", name="operand",
         repeated=True
     )  # fmt: skip
-    spec: str | None = option("FORMULA", 'what c is: "(a @ b) * scale[:, None] + bias"')
+    spec: str | None = option("FORMULA", 'formula of c: "(a @ b) * scale[:, None] + bias"')
 
     @property
     def is_plain(self) -> bool:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MEASURE_TIMES = "gemmproof.bench.task:measure_times"
 
 settle_option = partial(
-    option, "S", "seconds of load before the rounds, for the clocks",
+    option, "S", "seconds of load before the rounds, to let the clocks settle",
     partial(groups.read_number, most=60, noun="seconds"),
     write=lambda seconds: str(seconds).removesuffix(".0"),
 )  # fmt: skip
@@ -48,12 +48,15 @@ class BenchOptions:
 
     command: ClassVar = Command(
         "bench",
-        help="how fast kernels are on this GPU, beside torch",
-        description="Verify f(a, b) -> c, or a formula of further operands, and time it on the GPU"
-        " beside a peer, in turns with it."
-        " A kernel that takes out= is given the tensor to write to.",
-        epilog="exit code: 0 timed, 1 a wrong result, 2 bad usage or target, or no GPU,"
-        " 3 incomplete",
+        help="time kernels on this GPU against torch",
+        description="Verify f(a, b) -> c, or a formula of further operands, and time it on"
+        " the GPU, alternating with a peer. A wrapper that takes out= is given the tensor to"
+        " write to.",
+        examples=(
+            "gemmproof bench my_kernels.py:matmul --shapes llama,4096x4096x4096",
+            "gemmproof bench my_kernels.py:matmul --against my_kernels.py:matmul_old",
+        ),
+        exits="0 timed, 1 a wrong result, 2 bad usage or target, or no GPU, 3 incomplete",
     )
 
     targets: tuple[str, ...] = argument("TARGET", groups.TARGET, repeated=True)
@@ -64,17 +67,20 @@ class BenchOptions:
     )  # fmt: skip
     shapes: str = option(
         "SHAPES",
-        "suites or MxNxK or batchxMxNxK, with commas (default %(default)s): llama,16x8192x8192",
+        "suites, MxNxK or batchxMxNxK, separated by commas (default %(default)s):"
+        " llama,16x8192x8192",
         default="square"
     )  # fmt: skip
     dtype: tuple[str, ...] = groups.formats_option(default=("fp16",))
     out_dtype: str | None = groups.out_format_option()
     accumulator: str = groups.accumulator_option()
-    columns: bool = flag("b in column-major memory, as x @ w.T has it")
-    rounds: int = option("N", "rounds of four legs each, ABBA or BAAB", groups.positive, 20)
+    columns: bool = flag("store b column-major, as in x @ w.T")
+    rounds: int = option(
+        "N", "number of rounds, each of four timings in the order ABBA or BAAB", groups.positive, 20
+    )
     settle: float = settle_option(default=2.0)
     json: str | None = groups.output_file(groups.JSON)
-    svg: str | None = groups.output_file("draw it (needs matplotlib)")
+    svg: str | None = groups.output_file("draw the ratios (needs matplotlib)")
     calling: Calling = group(Calling())
     worker: groups.WorkerOptions = group(groups.WorkerOptions(time_limit=120))
 

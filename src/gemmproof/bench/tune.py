@@ -38,24 +38,29 @@ class TuneOptions:
 
     command: ClassVar = Command(
         "tune",
-        help="measure by which kernel gemm is the fastest on this GPU",
-        description="Time the kernels of gemmproof.kernels.gemm on this GPU and write the table by"
-        " which it chooses; b is column-major. GEMMPROOF_GEMM_TABLE=TABLE makes gemm use it.",
-        epilog="exit code: 0 written, 2 bad usage, or no GPU, 3 incomplete",
+        help="measure which kernels gemm should use on this GPU",
+        description="Time the kernels of gemmproof.kernels.gemm on this GPU, with b"
+        " column-major, and write the table from which gemm chooses. Set"
+        " GEMMPROOF_GEMM_TABLE=TABLE to use it.",
+        examples=(
+            "gemmproof tune gemm_table.json",
+            "gemmproof tune gemm_table.json --shapes llama,decode",
+        ),
+        exits="0 written, 2 bad usage, or no GPU, 3 incomplete",
     )
 
-    table: str = argument("TABLE", "the file to write, as JSON", is_output=True)
+    table: str = argument("TABLE", "JSON file to write", is_output=True)
     kernel: tuple[str, ...] = option("NAME", "only this kernel, repeatable", repeated=True)
     shapes: str = option(
-        "SHAPES", "suites or MxNxK, with commas (default: the suites that are not batched)",
+        "SHAPES", "suites or MxNxK, separated by commas (default: the suites that are not batched)",
         default="square,llama,small_k,tall,wide,decode,ragged"
     )  # fmt: skip
     dtype: tuple[str, ...] = groups.formats_option(
         default=("bf16",), usual="bf16, which serves fp16 too"
     )
-    rounds: int = option("N", "rounds of four legs each", groups.positive, 6)
+    rounds: int = option("N", "number of rounds, each of four timings", groups.positive, 6)
     settle: float = bench.settle_option(default=0.5)
-    json: str | None = groups.output_file("write all that was measured, as bench does")
+    json: str | None = groups.output_file("write all measurements, in the format of bench")
     worker: groups.WorkerOptions = group(groups.WorkerOptions(time_limit=120))
 
 

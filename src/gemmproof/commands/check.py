@@ -33,14 +33,18 @@ class CheckOptions:
 
     command: ClassVar = Command(
         "check",
-        help="judge one kernel",
-        description="Judge the wrapper f(a, b) -> c of a Triton GEMM kernel; no GPU is needed.",
-        epilog="exit code: 0 every property held, 1 findings, 2 bad usage or target, 3 incomplete",
+        help="check one kernel",
+        description="Check the wrapper f(a, b) -> c of a Triton GEMM kernel. No GPU is needed.",
+        examples=(
+            "gemmproof check my_kernels.py:matmul",
+            "gemmproof check my_kernels.py:matmul --dtype bf16 --sizes K=16..:16 --layouts any",
+        ),
+        exits="0 every property held, 1 findings, 2 bad usage or target, 3 incomplete",
     )
 
     target: str = argument("TARGET", groups.TARGET)
     expected: tuple[tuple[str, str], ...] = groups.expected_option()
-    watch: bool = flag("judge again whenever a file of the target changes")
+    watch: bool = flag("check again whenever a source file of the target changes")
     quiet: bool = groups.quiet_flag()
     search: groups.SearchOptions = group(groups.SearchOptions())
     judge: groups.JudgeOptions = group(groups.JudgeOptions())

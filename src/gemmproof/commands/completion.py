@@ -28,9 +28,10 @@ class CompletionOptions:
 
     command: ClassVar = Command(
         "completion",
-        help="print what makes a shell complete commands, options and their values",
-        description='Print a script that completes gemmproof: eval "$(gemmproof completion bash)".',
-        epilog="exit code: 0 printed, 2 bad usage",
+        help="print a shell script that completes commands, options and their values",
+        description="Print a script that completes gemmproof's commands and options in a shell.",
+        examples=('eval "$(gemmproof completion bash)"',),
+        exits="0 printed, 2 bad usage",
     )
 
     shell: str = argument("SHELL", f"one of: {' '.join(SHELLS)}", read=one_of(*SHELLS))

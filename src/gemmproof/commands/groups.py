@@ -81,31 +81,30 @@ def _read_expected(text: str) -> tuple[str, str]:
 
 # -- single options ------------------------------------------------------------------------------
 quiet_flag = partial(flag, "print no progress on stderr")
-batched_flag = partial(flag, "3-D operands (the default for a function bmm)")
+batched_flag = partial(flag, "3-D operands (the default for a function named bmm)")
 jobs_option = partial(option, "N", "workers at a time (default: the number of CPUs)", positive)
 conftest_option = partial(option, "FILE", "the file that registers kernels", str, "conftest.py")
 output_file = partial(option, "FILE", is_output=True)
 accumulator_option = partial(
     option, "FORMAT",
-    "the format that sums are kept in (default %(default)s; e8m13: fp8 units, unpromoted)",
+    "format of the accumulator (default %(default)s; e8m13: fp8 tensor cores without promotion)",
     format_of(*ACCUMULATORS), _USUAL.accumulator,
 )  # fmt: skip
-out_format_option = partial(
-    option, "FORMAT", "format of c (default: whatever it is)", format_of(*RESULTS)
-)
+out_format_option = partial(option, "FORMAT", "format of c (default: any)", format_of(*RESULTS))
 expected_option = partial(
     option, "PROPERTY=REASON",
-    "a property that is known not to hold, and why, repeatable; it is a finding if it holds",
+    "a property that is expected to fail, and why, repeatable; a finding if it holds",
     _read_expected, write="=".join, name="expect", repeated=True,
 )  # fmt: skip
 saved_cases_option = partial(
-    option, "DIR", "the folder of failing cases, which are saved, and tried first the next time"
+    option, "DIR", "folder where failing cases are saved, to be run first the next time"
     " (default .gemmproof beside the nearest pyproject.toml or conftest.py)",
-    negated="save no failing case, and try none first",
+    negated="save no failing cases and run no saved ones",
 )  # fmt: skip
 annotations_option = partial(
     option, "HOW",
-    "github: annotate lines, and append to the job's summary (default: within its jobs)",
+    "github: annotate lines and append to the job summary; none: do not; auto (default): in GitHub"
+    " Actions only",
     one_of("auto", "github", "none"), "auto",
 )  # fmt: skip
 
@@ -127,31 +126,34 @@ class ContractOptions:
 
     dtype: tuple[str, ...] = formats_option()
     sizes: tuple[tuple[str, str], ...] = option(
-        "AXIS=SIZES,...", "sizes of M, N, K and batch (default from 1): M=1..4096,K=16..:16,N=1",
+        "AXIS=SIZES,...", "sizes of M, N, K and batch (default 1 and up): M=1..4096,K=16..:16,N=1",
         _read_sizes, (), write=write_pairs
     )  # fmt: skip
     where: str | None = option(
-        "CONDITION", 'a condition on the sizes besides: "K %% 32 == 0 and M <= N"'
+        "CONDITION", 'a further condition on the sizes: "K %% 32 == 0 and M <= N"'
     )
     layouts: str = option(
         "LAYOUTS",
-        "views of a and b: row-major and dense (default), or any with offsets below 2**31",
+        "contiguous: a and b are dense and row-major (default); any: every view whose offsets are"
+        " below 2**31",
         one_of("contiguous", "any"), str(_USUAL.layouts)
     )  # fmt: skip
-    huge: bool = flag("offsets from 2**31 elements too, of c and of any views")
+    huge: bool = flag(
+        "also offsets of 2**31 elements or more, in c and, with --layouts any, in a and b"
+    )
     batched: bool = batched_flag()
     accumulator: str = accumulator_option()
     out_dtype: str | None = out_format_option()
     any_order: bool = flag("the bits of c may depend on the order of programs")
     batch_invariant: bool = flag("the bits of a row of c do not depend on M")
-    tensor_cores: bool = flag("every dot is compiled to tensor cores")
+    tensor_cores: bool = flag("every dot compiles to tensor core instructions")
     spills: int | None = option(
-        "BYTES", "at most this many bytes of a thread's registers are spilled", natural
+        "BYTES", "at most this many bytes of registers are spilled per thread", natural
     )
     fits: tuple[str, ...] = option(
         "GPU,...",
-        "the compiled kernel fits the shared memory and registers of these GPUs, for which"
-        " --tensor-cores and --spills are judged too", _read_gpus, repeated=True, separator=","
+        "the compiled kernel fits the shared memory and registers of these GPUs; --tensor-cores and"
+        " --spills are checked for them too", _read_gpus, repeated=True, separator=","
     )  # fmt: skip
 
 
@@ -159,12 +161,12 @@ class ContractOptions:
 class SearchOptions:
     """The cases that are drawn, and the GPU whose bits are predicted."""
 
-    max_examples: int = option("N", "cases of each format", positive, EXAMPLES)
-    seed: int = option("S", "seed of the cases", natural, 0)
+    max_examples: int = option("N", "number of cases per format", positive, EXAMPLES)
+    seed: int = option("S", "seed for drawing cases", natural, 0)
     gpu: str | None = option(
-        "GPU", f"predict this GPU's dot products (default exact IEEE): {' '.join(TARGETS)};"
-        f" compile for it, with IEEE ones: {' '.join(UNMODELLED)}", one_of(*TARGETS, *UNMODELLED),
-        name="target"
+        "GPU", f"predict the dot products of this GPU (default: exact IEEE): {' '.join(TARGETS)};"
+        f" compile for it, with exact IEEE dot products: {' '.join(UNMODELLED)}",
+        one_of(*TARGETS, *UNMODELLED), name="target"
     )  # fmt: skip
 
 
@@ -173,17 +175,18 @@ class JudgeOptions:
     """The ways to judge a kernel: by one case or all, by proofs, on a GPU, by compiled code."""
 
     device: str = option(
-        "DEVICE", "cuda: launch what held on the GPU as well (default cpu: simulate only)",
+        "DEVICE",
+        "cuda: also launch on the GPU what held in simulation (default cpu: simulate only)",
         one_of("cpu", "cuda"), "cpu"
     )  # fmt: skip
-    case: str | None = option("JSON", "judge this case only")
+    case: str | None = option("JSON", "check only this case")
     proof: bool = flag(
         "first try to prove each property for every size", default=True,
-        write={True: "yes", False: "no"}.__getitem__, negated="prove nothing, judge cases only"
+        write={True: "yes", False: "no"}.__getitem__, negated="check cases only, without proofs"
     )  # fmt: skip
     check_model: bool = flag(
-        "compile each launch that --target predicts, and compare it with the model"
-        " that the prediction rests on"
+        "compile each launch that is predicted for --target, and compare the instructions with the"
+        " model that the prediction uses"
     )  # fmt: skip
     saved_cases: str | bool | None = saved_cases_option()
 
@@ -194,8 +197,8 @@ class FormOptions:
 
     json: str | None = output_file(JSON)
     junit: str | None = output_file("write the report as JUnit XML")
-    sarif: str | None = output_file("write the findings that have a line as SARIF 2.1.0")
-    codequality: str | None = output_file("write these findings as GitLab's code quality report")
+    sarif: str | None = output_file("write the findings that have a source line as SARIF 2.1.0")
+    codequality: str | None = output_file("write the same findings as a GitLab code quality report")
     annotations: str = annotations_option()
 
 
@@ -205,9 +208,9 @@ class WorkerOptions:
 
     title: ClassVar = "limits of a worker process"
     time_limit: int = option(
-        "S", "counted seconds a call, or seconds without a sign of life", positive, 30
+        "S", "seconds of counted work per call, or seconds without progress", positive, 30
     )
-    memory_limit: int = option("GIB", "GiB of memory in all", positive, 8)
+    memory_limit: int = option("GIB", "GiB of memory in total", positive, 8)
 
     @property
     def limits(self) -> Limits:
@@ -305,7 +308,7 @@ class KernelOptions:
 
     target: str | None = argument("TARGET", f"{TARGET}, or --kernel", default=None)
     kernel: tuple[str, ...] = option(
-        "NAME", "a kernel that the conftest.py registers, in place of TARGET (mutate: repeatable)",
+        "NAME", "a kernel registered in conftest.py, instead of TARGET (repeatable with mutate)",
         repeated=True
     )  # fmt: skip
     conftest: str = conftest_option()

@@ -47,15 +47,17 @@ class InitOptions:
 
     command: ClassVar = Command(
         "init",
-        help="write the files by which pytest judges a kernel",
-        description="Write conftest.py and test_gemm.py for the wrapper f(a, b) -> c of a kernel.",
-        epilog="exit code: 0 written, 2 bad usage or target, or a file in the way",
+        help="write a conftest.py and a test file for a kernel",
+        description="Write the conftest.py and test_gemm.py with which pytest checks the"
+        " wrapper f(a, b) -> c of a kernel.",
+        examples=("gemmproof init my_kernels.py:matmul --dtype bf16 --directory tests",),
+        exits="0 written, 2 bad usage or target, or a file exists",
     )
 
     target: str = argument("TARGET", groups.TARGET)
     expected: tuple[tuple[str, str], ...] = groups.expected_option()
-    directory: str = option("DIR", "the folder to write to (default: the current one)", default=".")
-    force: bool = flag("overwrite either file where it is there already")
+    directory: str = option("DIR", "folder to write to (default: the current one)", default=".")
+    force: bool = flag("overwrite existing files")
     contract: groups.ContractOptions = group(groups.ContractOptions())
     calling: Calling = group(Calling())
 

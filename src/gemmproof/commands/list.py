@@ -62,15 +62,20 @@ class ListOptions:
 
     command: ClassVar = Command(
         "list",
-        help="what there is: properties, kernels, targets, formats; or the wrappers in a file",
-        description="List the properties, the kernels that conftest.py registers, the targets,"
-        " formats and suites of shapes. Or the wrappers in a file, which is read and not run.",
-        epilog="exit code: 0 listed, 2 bad usage, or a file that cannot be read",
+        help="list properties, kernels, targets and formats, or the wrappers in a file",
+        description="List the properties, the kernels that conftest.py registers, the"
+        " targets, the formats and the suites of shapes. Given a file, list the wrappers in"
+        " it instead; the file is parsed, not run.",
+        examples=(
+            "gemmproof list",
+            "gemmproof list my_kernels.py",
+        ),
+        exits="0 listed, 2 bad usage, or a file that cannot be read",
     )
 
     file: str | None = argument("FILE", "list the wrappers in this file", default=None)
     conftest: str = groups.conftest_option()
-    json: str | None = groups.output_file("write it as JSON too (- for stdout)")
+    json: str | None = groups.output_file("also write the list as JSON (- for stdout)")
     worker: groups.WorkerOptions = group(groups.WorkerOptions())
 
 

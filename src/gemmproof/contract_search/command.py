@@ -23,10 +23,12 @@ class ContractSearchOptions:
 
     command: ClassVar = Command(
         "contract",
-        help="find the widest contract that a kernel keeps",
-        description="Find the widest contract that f(a, b) -> c keeps, from the declared one on.",
-        epilog="exit code: 0 found, 1 findings within the declared one, 2 bad usage or target,"
-        " 3 incomplete",
+        help="find the widest contract that a kernel satisfies",
+        description="Find the widest contract that f(a, b) -> c satisfies, starting from the"
+        " declared one.",
+        examples=("gemmproof contract my_kernels.py:matmul",),
+        exits="0 found, 1 findings within the declared contract, 2 bad usage or target, 3"
+        " incomplete",
     )
 
     target: str = argument("TARGET", groups.TARGET)

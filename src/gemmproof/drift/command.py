@@ -42,9 +42,11 @@ class DriftOptions:
 
     command: ClassVar = Command(
         "drift",
-        help="errors against K, and the accumulator behind them",
-        description="Tell which accumulator f(a, b) -> c has, and how its errors grow with K.",
-        epilog="exit code: 0 as declared, 1 findings, 2 bad usage or target, 3 incomplete",
+        help="identify the accumulator and measure how errors grow with K",
+        description="Identify the accumulator of f(a, b) -> c, and measure how its errors"
+        " grow with K.",
+        examples=("gemmproof drift my_kernels.py:matmul --dtype fp8e4m3 --target sm_90",),
+        exits="0 as declared, 1 findings, 2 bad usage or target, 3 incomplete",
     )
 
     target: str = argument("TARGET", groups.TARGET)
@@ -55,18 +57,20 @@ class DriftOptions:
     batched: bool = groups.batched_flag()
     accumulator: str = groups.accumulator_option()
     gpu: str = option(
-        "GPU", f"whose dot products to predict (default %(default)s): {' '.join(TARGETS)} ieee",
+        "GPU", f"predict the dot products of this GPU (default %(default)s): {' '.join(TARGETS)}"
+        " ieee",
         one_of(*TARGETS, *UNMODELLED, "ieee"), DEFAULT, name="target"
     )  # fmt: skip
     sizes: tuple[int, ...] = option(
-        "LOW..HIGH", "the powers of two to measure at", _read_sizes, _read_sizes("512..16384"),
+        "LOW..HIGH", "measure at the powers of two in this range", _read_sizes,
+        _read_sizes("512..16384"),
         write=lambda sizes: f"{sizes[0]}..{sizes[-1]}", name="K"
     )  # fmt: skip
     device: str = option(
         "DEVICE", "cuda: launch on the GPU (default cpu: simulate)", one_of("cpu", "cuda"), "cpu"
     )
     json: str | None = groups.output_file(groups.JSON)
-    svg: str | None = groups.output_file("draw it (needs matplotlib)")
+    svg: str | None = groups.output_file("draw the errors against K (needs matplotlib)")
     quiet: bool = groups.quiet_flag()
     worker: groups.WorkerOptions = group(groups.WorkerOptions(time_limit=120))
 

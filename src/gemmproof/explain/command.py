@@ -32,25 +32,29 @@ class ExplainOptions:
 
     command: ClassVar = Command(
         "explain",
-        help="print what a kernel reads and writes, in closed form, or what a property means",
-        description="Print the address map of f(a, b) -> c: of each load and store the index along"
-        " each axis, the mask, what it needs, and the condition that is missing. Or the page on a"
-        " property or a fault: what it claims, how it is judged, what usually repairs it.",
-        epilog="exit code: 0 printed, 2 bad usage or target, 3 nothing could be followed",
+        help="print what a kernel reads and writes as formulas, or what a property means",
+        description="Print the address map of f(a, b) -> c: for each load and store the index"
+        " along each axis, the mask, the condition that the index must satisfy, and what the"
+        " mask lacks. Given a property or a fault instead of a target, print its help page.",
+        examples=(
+            "gemmproof explain my_kernels.py:matmul --line 21",
+            "gemmproof explain stays_in_bounds",
+        ),
+        exits="0 printed, 2 bad usage or target, 3 no launch could be analysed",
     )
 
-    target: str = argument("TARGET|PROPERTY", f"{groups.TARGET}, or a word of a report: race")
-    line: int | None = option("N", "only the accesses of this line", groups.natural)
+    target: str = argument("TARGET|PROPERTY", f"{groups.TARGET}, or a property or fault: race")
+    line: int | None = option("N", "show only the accesses of this line", groups.natural)
     config: int | None = option(
-        "N", "the configuration of an autotuned kernel (default 0)", groups.natural
+        "N", "index of the configuration of an autotuned kernel (default 0)", groups.natural
     )
     gpu: str | None = option(
-        "GPU", "compile for this GPU (default: none in particular)", one_of(*TARGETS, *UNMODELLED),
+        "GPU", "compile for this GPU (default: no particular GPU)", one_of(*TARGETS, *UNMODELLED),
         name="target"
     )  # fmt: skip
-    case: str | None = option("JSON", "the sizes of the picture")
+    case: str | None = option("JSON", "the case to draw")
     json: str | None = groups.output_file("write the address map (- for stdout)")
-    svg: str | None = groups.output_file("draw it at one case (needs matplotlib)")
+    svg: str | None = groups.output_file("draw the accesses of one case (needs matplotlib)")
     quiet: bool = groups.quiet_flag()
     contract: groups.ContractOptions = group(groups.ContractOptions())
     calling: Calling = group(Calling())

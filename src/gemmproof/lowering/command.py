@@ -67,38 +67,42 @@ class LaunchOptions:
         "AXIS=N,...", "sizes of M, N, K and batch (default 1024 each, batch 4): M=4096,K=64",
         _read_sizes, (), write=groups.write_pairs
     )  # fmt: skip
-    case: str | None = option("JSON", "sizes, format and layouts of this case")
+    case: str | None = option("JSON", "take sizes, format and layouts from this case")
     batched: bool = groups.batched_flag()
     config: str = option(
-        "WHICH", "configurations of an autotuned kernel: first, or all that its own pruning leaves",
+        "WHICH", "configurations of an autotuned kernel: first, or all that its pruning leaves",
         one_of("first", "all"), "first"
     )  # fmt: skip
-    sweep: bool = flag("change one size, layout or operand at a time, and print the cost of each")
+    sweep: bool = flag(
+        "change one size, layout or operand at a time, and print the cost of each change"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class DotOptions:
     """A dot of its own: its tile, and how it is compiled."""
 
-    title: ClassVar = "a single tl.dot, in place of TARGET"
+    title: ClassVar = "a single tl.dot, instead of TARGET"
     tile: tuple[int, int, int] | None = option(
         ("M", "N", "K"),
-        "see what tl.dot of a tile becomes in a plain loop over K; --dtype may then be "
-        f"{' '.join(name for name in PREVIEWED if name not in OPERANDS)} too", groups.positive,
+        "compile tl.dot of this tile in a plain loop over K; --dtype may then also be "
+        f"{' '.join(name for name in PREVIEWED if name not in OPERANDS)}", groups.positive,
         name="dot"
     )  # fmt: skip
     warps: tuple[int, ...] = option(
-        "N", "warps of a block, repeatable (default 4)",
+        "N", "number of warps per block, repeatable (default 4)",
         lambda text: int(one_of(*map(str, WARPS))(text)), repeated=True
     )  # fmt: skip
-    stages: int | None = option("N", "stages of the loop's pipeline", groups.positive)
+    stages: int | None = option("N", "number of pipeline stages of the loop", groups.positive)
     precision: str | None = option(
-        "PRECISION", f"input_precision, how fp32 is multiplied: {' '.join(PRECISIONS)}",
+        "PRECISION", f"input_precision of fp32 products: {' '.join(PRECISIONS)}",
         one_of(*PRECISIONS)
     )  # fmt: skip
-    acc: str | None = option("FORMAT", "format of the sums: fp32 fp16", format_of("fp32", "fp16"))
+    acc: str | None = option(
+        "FORMAT", "format of the accumulator: fp32 fp16", format_of("fp32", "fp16")
+    )
     max_num_imprecise_acc: int | None = option(
-        "N", "after how many k a sum of fp8 products is added in fp32, on GPUs with wgmma",
+        "N", "add partial sums of fp8 products in fp32 after this many k, on GPUs with wgmma",
         groups.natural
     )  # fmt: skip
 
@@ -109,10 +113,14 @@ class LoweringOptions:
 
     command: ClassVar = Command(
         "lowering",
-        help="see what a kernel was compiled to, for GPUs that are not there",
-        description="Compile what the wrapper f(a, b) -> c launches, and print the instructions,"
-        " registers and copies that it became; no GPU is needed.",
-        epilog="exit code: 0 printed, 2 bad usage or target, 3 something could not be compiled",
+        help="show what a kernel compiles to, for GPUs you need not have",
+        description="Compile what the wrapper f(a, b) -> c launches, and print the resulting"
+        " instructions, registers and copies. No GPU is needed.",
+        examples=(
+            "gemmproof lowering my_kernels.py:matmul --target sm_80 --target sm_90",
+            "gemmproof lowering --dot 64 64 32 --dtype fp8e4m3 --target sm_90",
+        ),
+        exits="0 printed, 2 bad usage or target, 3 something could not be compiled",
     )
 
     choice: groups.KernelOptions = group(groups.KernelOptions())
@@ -127,7 +135,7 @@ class LoweringOptions:
     )  # fmt: skip
     launch: LaunchOptions = group(LaunchOptions())
     jobs: int | None = groups.jobs_option()
-    json: str | None = groups.output_file("write all of it (- for stdout)")
+    json: str | None = groups.output_file("write all results (- for stdout)")
     quiet: bool = groups.quiet_flag()
     calling: Calling = group(Calling())
     dot: DotOptions = group(DotOptions())

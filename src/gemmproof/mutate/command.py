@@ -30,20 +30,24 @@ class MutateOptions:
 
     command: ClassVar = Command(
         "mutate",
-        help="change a kernel in small ways, and see which changes its check notices",
-        description="Change the source and the launch of a kernel that passes, one place at a"
-        " time, and see which of the changes its check notices.",
-        epilog="exit code: 0 every mutant was judged, 1 a score is too low, 2 bad usage or target,"
-        " 3 some mutants were not judged",
+        help="change a kernel in small ways and see which changes its check detects",
+        description="Change the source and the launch of a kernel that passes, one change at"
+        " a time, and report which changes its check detects.",
+        examples=(
+            "gemmproof mutate my_kernels.py:matmul --max-mutants 50",
+            "gemmproof mutate --kernel matmul --min-score 0.9",
+        ),
+        exits="0 every mutant was checked, 1 a score is too low, 2 bad usage or target, 3"
+        " some mutants were not checked",
     )
 
     choice: groups.KernelOptions = group(groups.KernelOptions())
     jobs: int | None = groups.jobs_option()
     max_mutants: int | None = option(
-        "N", "judge a sample of this many, drawn by the seed", groups.positive
+        "N", "check a random sample of this many mutants, drawn with --seed", groups.positive
     )
     operator: tuple[str, ...] = option(
-        "NAME", "only this change, as the table names it, repeatable", repeated=True
+        "NAME", "only mutants of this operator, as named in the results, repeatable", repeated=True
     )
     min_score: float | None = option(
         "X", "exit with code 1 if the score, from 0 to 1, is lower",
@@ -52,11 +56,11 @@ class MutateOptions:
     baseline: str | None = option(
         "FILE", "the --json of an earlier run: exit with code 1 if the score is lower"
     )
-    json: str | None = groups.output_file("write all of it (- for stdout)")
+    json: str | None = groups.output_file("write all results (- for stdout)")
     search: groups.SearchOptions = group(groups.SearchOptions())
     proof: bool = flag(
-        "try to prove each property for every size, of mutants that no case kills (default)",
-        default=True, negated="prove nothing, judge cases only"
+        "for mutants that no case kills, try to prove each property for every size (default yes)",
+        default=True, negated="check cases only, without proofs"
     )  # fmt: skip
     contract: groups.ContractOptions = group(groups.ContractOptions())
     calling: Calling = group(Calling())

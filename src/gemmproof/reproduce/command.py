@@ -45,21 +45,25 @@ class ReproduceOptions:
 
     command: ClassVar = Command(
         "reproduce",
-        help="write a failing case as a test that stands alone",
-        description="Write a test file of a failing case of f(a, b) -> c that needs pytest, torch"
-        " and triton only, with the fewest elements that are not zero.",
-        epilog="exit code: 0 written, 2 bad usage or target, a file in the way, or nothing that"
-        " a test shows, 3 incomplete",
+        help="write a failing case as a standalone test",
+        description="Write a test file for a failing case of f(a, b) -> c, with as few"
+        " nonzero elements as possible. The test needs only pytest, torch and triton.",
+        examples=("gemmproof reproduce my_kernels.py:matmul -o test_bug.py",),
+        exits="0 written, 2 bad usage or target, the file exists, or no test can show a"
+        " failure, 3 incomplete",
     )
 
     choice: groups.KernelOptions = group(groups.KernelOptions())
     output: str = option(
-        "FILE", "the test (default %(default)s; - for stdout)", default="test_bug.py", short="-o"
+        "FILE",
+        "file to write the test to (default %(default)s; - for stdout)",
+        default="test_bug.py",
+        short="-o",
     )
     case: str | None = option(
-        "JSON", "the case to show (default: a saved one, or the first that fails)"
+        "JSON", "the case to reproduce (default: a saved case, or the first that fails)"
     )
-    force: bool = flag("overwrite the file where it is there already")
+    force: bool = flag("overwrite an existing file")
     search: groups.SearchOptions = group(groups.SearchOptions())
     saved_cases: str | bool | None = groups.saved_cases_option()
     quiet: bool = groups.quiet_flag()

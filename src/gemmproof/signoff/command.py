@@ -51,26 +51,28 @@ class PageOptions:
     """The pages of a sign-off, and what it is compared with."""
 
     title: ClassVar = "the sign-off"
-    html: str | None = groups.output_file("write the sign-off as a page of one file")
-    markdown: str | None = groups.output_file("write the sign-off as a comment for a merge request")
+    html: str | None = groups.output_file("write the sign-off as a self-contained HTML page")
+    markdown: str | None = groups.output_file(
+        "write the sign-off as Markdown, for a comment on a pull request"
+    )
     baseline: Signoff | None = option(
-        "FILE", "compare with the --json of an earlier run; what is lost since then is refused",
+        "FILE", "compare with the --json of an earlier run, and refuse regressions",
         _reader("read_baseline")
     )  # fmt: skip
     accept: tuple[str, ...] = option(
         "KIND[:KERNEL]",
-        f"sign in spite of what a baseline shows, repeatable: {' '.join(ACCEPTED)}", _read_accepted,
+        f"accept regressions of this kind, repeatable: {' '.join(ACCEPTED)}", _read_accepted,
         repeated=True
     )  # fmt: skip
     drift: bool = flag(
-        "measure the accumulator of each format, as `gemmproof drift` does: seconds each"
+        "measure the accumulator of each format, as `gemmproof drift` does (seconds per format)"
     )
     bench: Timed | None = option(
-        "FILE", "ratios from the --json of `gemmproof bench`, of the same source",
+        "FILE", "add the ratios in the --json of `gemmproof bench`, if of the same source",
         _reader("read_bench")
     )  # fmt: skip
     mutation: Mutated | None = option(
-        "FILE", "scores from the --json of `gemmproof mutate`, of the same source",
+        "FILE", "add the scores in the --json of `gemmproof mutate`, if of the same source",
         _reader("read_mutation")
     )  # fmt: skip
 
@@ -81,16 +83,21 @@ class SignoffOptions:
 
     command: ClassVar = Command(
         "signoff",
-        help="judge every kernel of a project",
-        description="Judge every kernel that pytest_gemm_kernels() of a conftest.py registers.",
-        epilog="exit code: 0 every property held, 1 findings, 2 bad usage or target, 3 incomplete",
+        help="check every kernel of a project",
+        description="Check every kernel that pytest_gemm_kernels() of conftest.py registers,"
+        " and report whether the project can be signed off.",
+        examples=(
+            "gemmproof signoff --json signoff.json --html signoff.html",
+            "gemmproof signoff --baseline signoff.json",
+        ),
+        exits="0 every property held, 1 findings, 2 bad usage or target, 3 incomplete",
     )
 
     conftest: str = groups.conftest_option()
     kernel: tuple[str, ...] = option("NAME", "only this kernel, repeatable", repeated=True)
     jobs: int | None = groups.jobs_option()
     fail_fast: bool = flag("stop at the first kernel with findings")
-    watch: bool = flag("judge again whenever a file of the kernels changes")
+    watch: bool = flag("check again whenever a source file of the kernels changes")
     quiet: bool = groups.quiet_flag()
     search: groups.SearchOptions = group(groups.SearchOptions())
     judge: groups.JudgeOptions = group(groups.JudgeOptions())
