@@ -36,7 +36,7 @@ def make_pages(check: bool = False) -> int:
 
 # -- options ---------------------------------------------------------------------------------------
 def format_command(record: type[CommandOptions]) -> str:
-    """Return the section of one command: its synopsis, its options by group, its exit codes."""
+    """Return the section of one command: its synopsis, its options by group, its examples."""
     command, options = record.command, [*iter_options(record)]
     positional = [o.label for o in options if o.positional]
     synopsis = " ".join(["gemmproof", command.name, *positional, "[options]"])
@@ -45,7 +45,8 @@ def format_command(record: type[CommandOptions]) -> str:
         short = title.partition(":")[0].removeprefix("the ")
         heading = [f"### {command.name}: {short}"] if title else []
         parts += [*heading, tabulate(members, f"gemmproof {command.name}")]
-    return "\n\n".join([*parts, escape(command.epilog)])
+    examples = "\n".join(["```sh", *command.examples, "```"])
+    return "\n\n".join([*parts, examples, escape(f"Exit code: {command.exits}.")])
 
 
 def tabulate(options: Iterable[Option], where: str, prefix: str = "--") -> str:

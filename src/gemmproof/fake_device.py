@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 # counted, for the launches of one import; a worker has minutes to load in addition
 SECONDS = 60.0
-REMEDY = 'put what a script runs by itself under `if __name__ == "__main__":`'
+REMEDY = 'put the code that a script runs under `if __name__ == "__main__":`'
 
 
 class DeviceRequest:

@@ -80,7 +80,7 @@ def _annotate(items: list[FailedItem]) -> list[str]:
         if not findings and failure["note"] in notes:
             continue  # one line for all items of a kernel that was not judged
         notes |= set() if findings else {failure["note"]}
-        report = make_unjudged(failure["item"], failure["note"] or "no case bore on it")
+        report = make_unjudged(failure["item"], failure["note"] or "no case tested it")
         reports.append(replace(report, findings=findings))
         by_case = dict(zip((f.case for f in findings), failure["commands"], strict=True))
         commands[failure["item"]] = by_case.__getitem__
@@ -95,7 +95,7 @@ def _annotate(items: list[FailedItem]) -> list[str]:
 # package is installed, even if the run has no item of ours.
 ACCUMULATOR = "accumulator_as_declared"  # the property that --gemm-drift adds
 SIMULATOR, CUDA = "simulator", "cuda"
-NO_DEVICE = "left out: registered device_only, it is judged with --gemm-device cuda"
+NO_DEVICE = "left out: registered as device_only, checked only with --gemm-device cuda"
 OPTIONS = pytest.StashKey[PluginOptions]()
 LEFT_OUT = pytest.StashKey[dict[str, None]]()  # the names of kernels that only a GPU can judge
 

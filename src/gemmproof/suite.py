@@ -22,7 +22,9 @@ __all__ = ["test_gemm"]
 
 
 ENDS = "runs_to_completion"  # whose item stands for the check as a whole
-IDLE = "no case bore on it: it applies to none that was drawn, or to none that holds otherwise"
+IDLE = (
+    "no case tested it: it applies to no case that was drawn, or only to cases that fail otherwise"
+)
 
 
 @pytest.mark.gemm

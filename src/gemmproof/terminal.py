@@ -139,13 +139,13 @@ class _Part:
                 self.activity, self.total, self.done, self.share = "loading", 0, 0, 0.0
                 self.drawing, self.launches, self.compiled = False, 0, 0
             case ProofStarted(_, seconds):
-                self.activity = f"proving it for every size, in {seconds:g} s at most"
+                self.activity = f"proving for every size (at most {seconds:g} s)"
             case ProofEnded():
                 self.activity = "drawing cases"
             case ModelCheckStarted(launch, number, of):
                 self.drawing, self.beyond = False, True
                 position = self._count_launch(number - 1, of, now)
-                self.activity = f"compiling what was predicted: {position}, {launch}"
+                self.activity = f"compiling predicted launches: {position}, {launch}"
             case Started(examples):
                 self.total, self.beyond = examples, False
             case CaseStarted():

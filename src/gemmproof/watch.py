@@ -113,7 +113,7 @@ Answer = Callable[[], int]
 def explain_no_watch() -> str | None:
     """Return one line on why nothing can be watched here, or None if it can."""
     if util.find_spec("watchfiles") is None:
-        return "--watch: got no watchfiles, expected it: pip install 'gemmproof[watch]'"
+        return "--watch: needs watchfiles: pip install 'gemmproof[watch]'"
     return None
 
 
@@ -137,7 +137,7 @@ def keep_judging(target: Target, judge: Callable[[], Answer], quiet: bool) -> st
                     answer()
                     there = sum(path.is_file() for path in files)
                     if not quiet:
-                        say(f"watching {format_count(there, 'file')}; Ctrl-C ends it")
+                        say(f"watching {format_count(there, 'file')}; Ctrl-C to stop")
                 seen.wait()
             if seen.why:
                 return seen.why

@@ -100,7 +100,7 @@ def test_a_stand_in_that_is_wrong_accuses_nobody(texts):
     ("launch", "note"),
     [
         (False, "the simulator does not see it (device_only): judge it with --device cuda"),
-        (True, "--device cuda: torch finds no CUDA GPU here; nothing was judged"),
+        (True, "--device cuda: torch finds no CUDA GPU here; nothing was checked"),
     ],
 )
 def test_without_a_device_it_is_incomplete(launch, note):
@@ -149,7 +149,7 @@ def project(tmp_path, monkeypatch):
 
 @pytest.mark.lane("full")
 def test_a_sign_off_without_a_gpu_leaves_it_out_and_says_so(project, capfd):
-    message = "unseen: left out: registered device_only, it is judged with --device cuda"
+    message = "unseen: left out: registered as device_only, checked only with --device cuda"
     assert main(["signoff", "--max-examples", "2", "--json", "report.json"]) == EXIT["pass"]
     *_, verdict, note = capfd.readouterr().out.splitlines()
     assert (verdict, note) == ("signoff: pass (1 pass)", message)
@@ -176,6 +176,6 @@ def test_a_sign_off_of_it_alone_is_incomplete(project, capfd, seen, options, mes
 def test_pytest_without_a_gpu_leaves_it_out_and_says_so(project):
     status, out = run_pytest(project, "--gemm-max-examples", "12")
     assert status == 0, out
-    why = "left out: registered device_only, it is judged with --gemm-device cuda"
+    why = "left out: registered as device_only, checked only with --gemm-device cuda"
     assert f"gemmproof: unseen {why}" in out
     assert "15 passed, 1 skipped" in out

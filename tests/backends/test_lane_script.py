@@ -111,7 +111,11 @@ def test_without_a_gpu_one_line_is_told(monkeypatch, capsys, texts):
     ("missing", "note", "expected"),
     [
         (["equals_prediction"], "24 without predicted bits: a division", True),
-        (["equals_prediction"], "equals_prediction not run: its stand-in is wrong", False),
+        (
+            ["equals_prediction"],
+            "equals_prediction not run: the kernel that predicts it is wrong",
+            False,
+        ),
         (["equals_prediction", "within_bound"], "", False),
         ([], "", False),  # the verdict has another reason
     ],

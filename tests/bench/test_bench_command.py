@@ -223,14 +223,14 @@ def test_what_was_measured_is_left_where_a_later_shape_fails(capsys, tmp_path) -
 
 def test_a_worker_that_dies_is_told_in_one_line(monkeypatch, capsys) -> None:
     def dies(function, request, limits, listener) -> WorkerExit:
-        outcome = WorkerExit(end="crash", how="a process that died of SIGSEGV", where="fast.py:9")
+        outcome = WorkerExit(end="crash", how="the process died of SIGSEGV", where="fast.py:9")
         outcome.take(Ready())
         outcome.take(CaseStarted("24x20x32 fp16", "launch"))
         return outcome
 
     monkeypatch.setattr(command, "watch", dies)
     assert bench("fast.py:slow", *WORDS) == 2
-    message = "24x20x32 fp16: fast.py:9: got a process that died of SIGSEGV, expected a time"
+    message = "24x20x32 fp16: fast.py:9: the process died of SIGSEGV"
     # on a slow machine a progress line precedes it
     assert capsys.readouterr().err.splitlines()[-1] == f"gemmproof bench: {message}"
 
@@ -239,7 +239,7 @@ def test_a_picture_without_matplotlib_is_refused_at_once(monkeypatch, capsys) ->
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert bench("fast.py:matmul", "--svg", "o.svg") == 2
     err = capsys.readouterr().err
-    assert "got no matplotlib, expected it: pip install 'gemmproof[bench]'" in err
+    assert "needs matplotlib: pip install 'gemmproof[bench]'" in err
 
 
 @pytest.mark.parametrize("option", ["--json", "--svg"])

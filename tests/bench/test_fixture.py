@@ -156,7 +156,7 @@ def test_samples_of_a_device_become_benchmarks_that_can_be_compared(tmp_path: Pa
     assert "Performance has regressed" in out
 
 
-NO_PLUGIN = "gemm_benchmark: got no pytest-benchmark, expected it: pip install 'gemmproof[bench]'"
+NO_PLUGIN = "gemm_benchmark: needs pytest-benchmark: pip install 'gemmproof[bench]'"
 VERIFIED = ON_DEVICE.replace('["control", "faster"] * 2', '["right"] * 2')
 LACKS_BIAS = "Failed: without_bias at 24x20x32 bf16, c[0, 0] of buffer 0: got"
 BAD = "Failed: bad at 24x20x32 fp16, c["
@@ -200,7 +200,7 @@ def test_results_are_verified(tmp_path: Path, conftest, tests, option, texts, na
         ("gemm_benchmark", "gemm_benchmark(print, dtype='f7')", "dtype: got 'f7', expected one of"),
         ("gemm_benchmark", "gemm_benchmark(print, against='mm')", "against: got 'mm', expected"),
         ("gemm_benchmark", "gemm_benchmark(print, operands={'x': 1})", "got operand 'x' of 1, ex"),
-        ("gemm_benchmark, benchmark", "pass", "gemm_benchmark: got benchmark beside it, expected"),
+        ("gemm_benchmark, benchmark", "pass", "gemm_benchmark: got benchmark too, expected"),
         ("gemm_benchmark", "pass", NO_PLUGIN),
     ],
 )

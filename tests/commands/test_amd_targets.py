@@ -48,8 +48,8 @@ def project(tmp_path, monkeypatch):
 
 
 def note(target):
-    reason = "values are judged as IEEE ones, no bits are predicted"
-    return f"note: {target} has no model of its matrix cores: {reason}"
+    reason = "dot products are computed in exact IEEE, no bits are predicted"
+    return f"note: no model of the matrix cores of {target}: {reason}"
 
 
 @pytest.mark.lane("full")

@@ -107,5 +107,5 @@ def test_a_full_disk_is_one_line():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 3
-    message = "stdout: got 'No space left on device', expected a place for the answer"
+    message = "stdout: got 'No space left on device', expected to write the answer"
     assert done.stderr == f"gemmproof completion: {message}\n"

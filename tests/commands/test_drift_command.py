@@ -108,7 +108,10 @@ def test_a_dead_worker_is_a_finding_and_a_mistake_is_not(monkeypatch, capsys) ->
         (["--K", "512..100"], "--K: got '512..100', expected LOW..HIGH, powers of two"),
         (["--K", "1..2..4"], "--K: got '1..2..4', expected LOW..HIGH, powers of two"),
         (["--json", "no/such/o.json"], "--json: got 'no/such/o.json' (No such file"),
-        (["--json", "same", "--svg", "./same"], "--svg: got './same' as for --json, expected"),
+        (
+            ["--json", "same", "--svg", "./same"],
+            "--svg: got './same', the file of --json, expected",
+        ),
     ],
     ids=lambda x: x[-1] if isinstance(x, list) else "",
 )

@@ -133,9 +133,9 @@ def test_bad_usage_gets_one_line(args, message, monkeypatch, capsys):
     ("function", "status", "message"),
     [
         ("follows_data", 0, "not decided: "),
-        ("reads_a_number", 3, "nothing could be followed: "),
+        ("reads_a_number", 3, "no launch could be analysed: "),
         ("launches_nothing", 3, "the wrapper launches no Triton kernel"),
-        ("raises", 3, "nothing could be followed"),
+        ("raises", 3, "no launch could be analysed"),
     ],
 )
 def test_what_cannot_be_followed_is_said_in_a_line(function, status, message, tmp_path, capsys):

@@ -99,7 +99,7 @@ def test_other_tests_run_where_gemmproof_is_not_installed(project, command):
     )
     assert done.returncode == 0, done.stdout
     assert "1 passed, 1 skipped" in done.stdout
-    why = "SKIPPED [1] test_gemm.py:5: gemmproof is not installed: no kernel is judged\n"
+    why = "SKIPPED [1] test_gemm.py:5: gemmproof is not installed: no kernel is checked\n"
     assert done.stdout.count(why) == 1
 
 
@@ -148,7 +148,7 @@ def test_the_hook_finds_the_kernel_from_any_folder(project, command, launch, con
 
 def test_files_that_are_there_stay_without_force(project, capsys):
     Path("test_gemm.py").write_text("mine\n")
-    message = "test_gemm.py: got a file that is there, expected none, or --force"
+    message = "test_gemm.py: the file exists; use --force to overwrite it"
     assert refuse(["init", "wrappers.py:matmul"], capsys) == f"gemmproof init: {message}\n"
     assert Path("test_gemm.py").read_text() == "mine\n"
     assert not Path("conftest.py").exists()
@@ -186,9 +186,9 @@ def test_a_second_time_changes_nothing(project, capsys, texts):
         ("absent.py:f", "target: got 'absent.py' (no such file), expected a Python file"),
         ("wrappers.py:matmull", "got 'matmull', which is not there, expected perhaps 'matmul'"),
         ("wrappers.py:number", "wrappers.py:number: got int, expected a function f(a, b) -> c"),
-        ("wrappers.py:class", "target: got 'class', a word of Python's, expected a name"),
+        ("wrappers.py:class", "target: got 'class', a Python keyword, expected a name"),
         ("needs.py:f", "needs.py:1: importing it raised ModuleNotFoundError: No module named"),
-        ("dies.py:f", "f: loading it: a process that ended itself with status 3"),
+        ("dies.py:f", "f: while loading it, the process exited with status 3"),
         ("right.py:kernel", "got a Triton kernel, expected the wrapper f(a, b) -> c"),
         ("wrappers.py:matmul --directory absent", "--directory: got 'absent' (no such folder)"),
         ("wrappers.py:matmul --directory needs.py", "--directory: got 'needs.py' (not a folder)"),

@@ -57,7 +57,7 @@ def test_a_project_without_kernels_is_listed_too(project, text, capsys):
     if text is not None:
         Path("conftest.py").write_text(text)
     assert main(["list"]) == 0
-    line = "  conftest.py registers none here; gemmproof init writes one\n"
+    line = "  conftest.py registers no kernel; gemmproof init writes one\n"
     assert line in capsys.readouterr().out
 
 

@@ -36,7 +36,7 @@ def test_cases_are_counted_and_the_time_left_follows_from_them():
     assert course.tell() == "matmul: loading"
     course(Ready())
     course(ProofStarted((), 10.0))
-    assert course.tell() == "matmul: proving it for every size, in 10 s at most"
+    assert course.tell() == "matmul: proving for every size (at most 10 s)"
     course(ProofEnded())
     course(Started(100))
     for done in range(1, 5):
@@ -154,7 +154,7 @@ def test_a_kernel_whose_predictions_are_compiled_is_neither_done_nor_estimated()
     with course.follow("second") as listener:
         judge_cases(listener, clock)
         listener(ModelCheckStarted("f", 3, 8))
-        text = "compiling what was predicted: launch 3 of 8, f"
+        text = "compiling predicted launches: launch 3 of 8, f"
         assert course.tell() == f"signoff: 1 of 3 kernels; {text}"
         with course.follow("third") as third:
             third(Started(10))
@@ -189,7 +189,7 @@ def test_assumptions_of_a_check_have_a_time_left():
     for number in (1, 2):
         course(ModelCheckStarted("f", number, 5))
         clock.now += 4.0
-    text = "compiling what was predicted: launch 2 of 5, f"
+    text = "compiling predicted launches: launch 2 of 5, f"
     assert course.tell() == f"matmul: {text}, about 15 s left"
     case(course, clock, 1.0, "limit", limit=["int8", ""])
     assert course.tell() == "matmul: beyond the contract: int8"

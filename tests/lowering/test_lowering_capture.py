@@ -77,7 +77,7 @@ def test_the_screen_says_what_an_engineer_asks(tmp_path, texts):
     (launch,), _ = ask(lowered_kernels.promoted, tmp_path, contract=Contract(formats=("fp8e4m3",)))
     texts("a launch whose sums are added in fp32", "\n".join(show(launch).splitlines()[:3]))
     (launch,), _ = ask(lowered_kernels.cut, tmp_path, "sm_80", Contract(formats=("fp32",)))
-    texts("operands that are cut as asked", line_with(show(launch), "cut to tf32"))
+    texts("operands that are cut as asked", line_with(show(launch), "reduced to tf32"))
     quiet = replace(launch, dots=(replace(launch.dots[0], precision="ieee"),))
     texts("operands that are cut unasked", line_with(show(quiet), "does not ask"))
     assert "does not fit" not in show(launch)

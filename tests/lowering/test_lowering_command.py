@@ -90,8 +90,8 @@ def test_targets_are_told_in_their_order_and_written(capsys, tmp_path, texts):
 @pytest.mark.parametrize(
     ("wrapper", "does", "limits", "message"),
     [
-        ("several", "sleep 1000", "--time-limit 2", "got no end after 2 s, with a larger"),
-        ("right", f"exec python3 -c '{FILLS}'", "--memory-limit 1", "of memory in use (1 allowed)"),
+        ("several", "sleep 1000", "--time-limit 2", "it timed out after 2 s; a larger"),
+        ("right", f"exec python3 -c '{FILLS}'", "--memory-limit 1", "of memory (1 allowed)"),
     ],
     ids=["hangs", "fills the memory"],
 )

@@ -196,9 +196,9 @@ def refuse(launch):
     ("fault", "how"),
     [
         (die, "a process that ended"),
-        (crash, "a process that died of SIGKILL"),
-        (hang, "no end after 1 s"),
-        (fill, "GiB of memory in use (2 allowed)"),
+        (crash, "the process died of SIGKILL"),
+        (hang, "it timed out after 1 s"),
+        (fill, "GiB of memory (2 allowed)"),
         (refuse, "kernel.py:7: no such thing"),
     ],
 )

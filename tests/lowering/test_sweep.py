@@ -217,15 +217,15 @@ def change(at, **fields):
         (change(1, bytes=16), ()),
         # narrower at its line, though another was as narrow before
         (change(0, kind="load", bytes=2),
-         ("loads without asynchronous copies", "loads of 16 bytes are of 2 bytes")),
-        (change(0, kind="load"), ("loads without asynchronous copies",)),
-        (change(0, bytes=1), ("loads of 16 bytes are of 1 byte",)),
+         ("loads no longer use asynchronous copies", "loads of 16 bytes become loads of 2 bytes")),
+        (change(0, kind="load"), ("loads no longer use asynchronous copies",)),
+        (change(0, bytes=1), ("loads of 16 bytes become loads of 1 byte",)),
         # at another line, where the pipeliner moved it
         (change(0, where="k.py:7", kind="load", bytes=4),
-         ("loads without asynchronous copies", "loads of 16 bytes are of 4 bytes")),
+         ("loads no longer use asynchronous copies", "loads of 16 bytes become loads of 4 bytes")),
         (change(0, where="k.py:7"), ()),
-        (change(2, bytes=4), ("stores of 16 bytes are of 4 bytes",)),
-        (replace(BASE, resources=replace(NEEDS, stack=24)), ("24 bytes spilled in place of 0",)),
+        (change(2, bytes=4), ("stores of 16 bytes become stores of 4 bytes",)),
+        (replace(BASE, resources=replace(NEEDS, stack=24)), ("24 bytes spilled instead of 0",)),
         (replace(BASE, resources=replace(NEEDS, registers=255)), ()),
         (replace(BASE, resources=replace(NEEDS, shared=3000)),
          ("3000 of 2000 bytes of shared memory: does not fit",)),
@@ -250,7 +250,7 @@ def test_the_command(capsys, tmp_path, monkeypatch, texts):
     options = f"swept_kernels.py:chooses --sweep --sizes M=16,N=32,K=64 --json {path} --quiet"
     assert main(["lowering", *shlex.split(options), "--target", "sm_80"]) == 0
     shown = capsys.readouterr().out
-    kernels = re.search(r"(\w+) in place of (\w+)", shown)
+    kernels = re.search(r"(\w+) instead of (\w+)", shown)
     assert kernels.groups() == ("wide_kernel", "narrow_kernel")
     targets = re.search(r"\d+ changes compared for (.*?): ", shown.splitlines()[-1])
     assert targets[1] == "sm_80"

@@ -86,16 +86,16 @@ PROVED = ProofResult("proved", "every M")
     ],
 )  # fmt: skip
 def test_outcome(events, end, expected):
-    judged = outcome(*events, end=end, how="no end after 30 s")
+    judged = outcome(*events, end=end, how="it timed out after 30 s")
     assert (judged.outcome, judged.by) == expected
 
 
 @pytest.mark.parametrize(
     ("proof", "unvisited", "reason"),
     [
-        (None, (), "the same accesses and bits in every case"),
-        (PROVED, (), "the same accesses and bits on every path"),
-        (PROVED, ("x.py:3: M == 7",), "in every case; not visited: x.py:3: M == 7"),
+        (None, (), "same accesses and bits in every case"),
+        (PROVED, (), "same accesses and bits on every path"),
+        (PROVED, ("x.py:3: M == 7",), "in every case; path not visited: x.py:3: M == 7"),
     ],
 )
 def test_which_paths_were_the_same(proof, unvisited, reason):
@@ -164,7 +164,7 @@ def test_the_score_is_of_those_that_live_or_die():
     assert score("equivalent", "invalid").score is None
     seen = score("killed", "no difference seen")
     assert (seen.score, seen.score_if_unseen_survive) == (1.0, 0.5)
-    assert "score 0.500 with those" in format_score(seen)
+    assert "score 0.500 if they survive" in format_score(seen)
 
 
 def test_what_was_not_judged_is_told_and_makes_the_answer_incomplete():

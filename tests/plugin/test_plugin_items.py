@@ -14,7 +14,9 @@ from gemmproof import KernelUnderTest, suite
 from gemmproof.plugin import GemmItem
 from gemmproof.report.record import SCHEMA, PropertyResult, Report
 
-IDLE = "no case bore on it: it applies to none that was drawn, or to none that holds otherwise"
+IDLE = (
+    "no case tested it: it applies to no case that was drawn, or only to cases that fail otherwise"
+)
 
 
 @pytest.fixture

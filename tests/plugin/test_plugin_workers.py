@@ -55,9 +55,9 @@ def register(tmp_path):
 @pytest.mark.parametrize(
     ("name", "got"),
     [
-        ("faults", "a process that died of SIGSEGV"),
-        ("ends", "a process that ended itself with status 0"),
-        ("hangs", "no end after 2 s"),
+        ("faults", "the process died of SIGSEGV"),
+        ("ends", "the process exited with status 0"),
+        ("hangs", "it timed out after 2 s"),
     ],
 )
 def test_a_kernel_that_ends_its_process_fails_an_item_and_not_the_run(register, name, got, texts):

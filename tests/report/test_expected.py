@@ -195,7 +195,7 @@ def test_a_crash_that_is_expected_leaves_the_rest_unjudged(project, capsys, text
 
 def test_no_smaller_crash_is_sought_where_one_is_expected(monkeypatch):
     """The other finding is no crash, and stays unchanged."""
-    worker = WorkerExit(end="crash", how="a process that died of SIGSEGV")
+    worker = WorkerExit(end="crash", how="the process died of SIGSEGV")
     other = finding(3, property="within_bound", case=Case(9, 9, 9, "fp16"))
     ends = PropertyResult("runs_to_completion", "claim", "not run", 0, reason=WHY)
     bound = PropertyResult("within_bound", "claim", "fail", 1)
@@ -227,7 +227,7 @@ def test_check_and_signoff_take_the_words(tmp_path, monkeypatch, capsys):
     reasons = {p["name"]: p["reason"] for p in report["properties"] if p["reason"]}
     assert reasons.pop(BOUNDS) == WHY
     assert set(reasons.values()) == {f"follows from {BOUNDS}: {WHY}"}
-    assert f"  and with it: {', '.join(reasons)}\n" in out
+    assert f"  which also causes: {', '.join(reasons)}\n" in out
     assert all("reproduce" in item for item in report["expected"])
     for value, message in (
         ("stay_in_bounds=x", "did you mean 'stays_in_bounds'?\n"),

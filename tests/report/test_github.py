@@ -147,7 +147,7 @@ def test_a_summary_is_appended_and_stays_below_a_mebibyte(tmp_path, monkeypatch,
 
 def test_pieces_fit_whole():
     assert fit(["a" * 300, "b"], 301) == b"a" * 300 + b"b"
-    cut = b"\nCut: 1 of 2 parts have no room in 1 MiB.\n"
+    cut = b"\nTruncated: 1 of 2 parts do not fit in 1 MiB.\n"
     assert fit(["a" * 100, "b" * 300], 399) == b"a" * 100 + cut
 
 
@@ -174,8 +174,8 @@ def pytest_gemm_kernels():
 """
 SEARCH = ["signoff", "--no-proof", "--max-examples", "2", "--quiet"]
 LOST = [
-    Regression("matmul", "proof", "stays_in_bounds was proved; now\nnot", True),
-    Regression("matmul", "proof", "offsets_fit was proved; now that was not tried", False),
+    Regression("matmul", "proof", "stays_in_bounds was proved before, is\nnot", True),
+    Regression("matmul", "proof", "offsets_fit was proved before; no proof was tried now", False),
     Regression("", "bits", "::error::<b>", False),
 ]
 
@@ -195,7 +195,7 @@ def test_a_refused_kernel_reaches_junit_sarif_annotations_and_the_summary(
     out = capsys.readouterr().out
     texts("the verdict against a baseline", line_with(out, "signoff: fail"))
     texts("what has no line for scanners", line_with(out, "--sarif and --codequality"))
-    gone, less = "star: gone: the baseline has it", "matmul: bf16 is no longer guaranteed"
+    gone, less = "star: gone: in the baseline", "matmul: bf16 is no longer guaranteed"
     errors = [line for line in out.splitlines() if line.startswith("::error ")]
     assert [gone in errors[0], less in errors[1]] == [True, True]
     suite = next(s for s in ElementTree.parse("r.xml").iter("testsuite") if s.get("failures") > "0")

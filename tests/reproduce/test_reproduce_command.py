@@ -48,7 +48,7 @@ def test_the_page_shows_what_is_printed_and_written(capsys):
         "# On a GPU: it may pass: what lies behind the operands decides. NaN lies there in this",
     ):
         assert line in text.splitlines()
-    message = "test_bug.py: got a file that is there, expected none, or --force"
+    message = "test_bug.py: the file exists; use --force to overwrite it"
     assert (
         refuse(["reproduce", "no_k_mask.py:matmul"], capsys) == f"gemmproof reproduce: {message}\n"
     )
@@ -86,7 +86,7 @@ def test_what_cannot_be_reproduced_is_one_line(args, message, capsys):
 
 ENDS = "\n\ndef ends(a, b):\n    import os\n\n    os._exit(3)\n"
 NARROW = "\n\ndef narrow(a, b):\n    return matmul(a, b)[:, :1]\n"
-OWN_END = "a process that ended itself"
+OWN_END = "the process exited"
 
 
 @pytest.mark.triton("interpreter")

@@ -98,7 +98,7 @@ BROKEN = {
     "[]": "got [], expected an object",
     '{"schema": 2, "kernels": []}': f"schema 2, not {SIGNOFF_SCHEMA}: sign off again",
     f'{{"schema": {SIGNOFF_SCHEMA}, "kernels": []}}': "it has no hash",
-    json.dumps(seal({"schema": SIGNOFF_SCHEMA, "kernels": [{}]})): "not as it is written: KeyError",
+    json.dumps(seal({"schema": SIGNOFF_SCHEMA, "kernels": [{}]})): "malformed: KeyError",
     "[" * 100_000: "got JSON nested too deep",
     # deeper than Python's recursion limit; which function reaches it differs by version
     f'{{"schema": {SIGNOFF_SCHEMA}, "kernels": [], "hash": "",'
@@ -123,7 +123,7 @@ def test_what_is_no_baseline_is_one_line(refuse_baseline, text):
 def test_what_was_edited_and_sealed_again_is_one_line(baseline, refuse_baseline, edit, texts):
     FORGED[edit](baseline["kernels"][0])
     Path("base.json").write_text(json.dumps(seal(baseline)))
-    message = re.sub(r"(written: ).*(\), expected )", r"\1<error>\2", refuse_baseline())
+    message = re.sub(r"(malformed: ).*(\), expected )", r"\1<error>\2", refuse_baseline())
     texts("a baseline with a value that is not as it is written", message)
 
 
@@ -164,9 +164,9 @@ def test_a_benchmark_counts_only_of_the_same_source(refuse_baseline, texts):
     timed("2")  # the timed function may be called by the registered one
     assert read_bench("bench.json").find("matmul", identity())[1] == ""
     for reason, sources, name in (
-        ("bench.json is of another source", ("1", "3"), "matmul"),
-        ("bench.json does not say of which source", (), "matmul"),
-        ("bench.json has no ratio of it", ("1",), "bmm"),
+        ("bench.json measured a different source", ("1", "3"), "matmul"),
+        ("bench.json does not name the source it measured", (), "matmul"),
+        ("bench.json has no ratio for it", ("1",), "bmm"),
     ):
         timed(*sources, name=name)
         assert read_bench("bench.json").find("matmul", identity()) == (None, reason)
@@ -219,10 +219,10 @@ def test_the_score_of_the_same_source_stands_in_the_sign_off(texts):
 @pytest.mark.parametrize(
     ("why", "given"),
     [
-        (f"{NAME} is of another source", {"source": "of another"}),
-        (f"{NAME} does not say of which source", {"source": ""}),
+        (f"{NAME} measured a different source", {"source": "of another"}),
+        (f"{NAME} does not name the source it measured", {"source": ""}),
         (f"{NAME} was cut short", {"asked": MANY + 1}),
-        (f"{NAME} has no mutants of it", {"target": "bmm"}),
+        (f"{NAME} has no mutants for it", {"target": "bmm"}),
     ],
 )
 def test_another_score_does_not_and_it_is_said_why(why, given):
@@ -250,7 +250,10 @@ def test_what_is_no_record_is_refused_in_one_line(text, why):
 
 @pytest.mark.parametrize(
     ("given", "why"),
-    [(None, "--mutation was left out"), ({"source": "of another"}, f"{NAME} is of another source")],
+    [
+        (None, "--mutation was left out"),
+        ({"source": "of another"}, f"{NAME} measured a different source"),
+    ],
 )
 def test_a_score_that_the_baseline_had_is_not_lost_in_silence(given, why):
     write()
@@ -260,7 +263,7 @@ def test_a_score_that_the_baseline_had_is_not_lost_in_silence(given, why):
         write(**given)
         now = read_mutation(NAME)
     signoff = signed(baseline=before, mutated=now)
-    lost = f"its mutants had a score; now none: {why}"
+    lost = f"the mutation score is missing now: {why}"
     assert (signoff.verdict, signoff.code) == ("incomplete", "incomplete")
     assert [(change.kind, change.text) for change in signoff.changes] == [("mutation", lost)]
     assert [change.text for change in signoff.reasons] == [lost]

@@ -23,34 +23,34 @@ FEW = replace(INPUTS, max_examples=3)
 CHANGES = {
     "nothing": ({}, INPUTS, SIGNED, None),
     "source": (OTHER, INPUTS, SIGNED, "source changed: mine:matmul"),
-    "proof lost": ({"properties": open_proof("a sum")}, INPUTS, REFUSED, "was proved; now not"),
+    "proof lost": ({"properties": open_proof("a sum")}, INPUTS, REFUSED, "before, is not decided"),
     "proof refuted": (
         {"properties": change("stays_in_bounds", proof=ProofResult("refuted", why="M=3"))},
-        INPUTS, REFUSED, "now refuted: M=3",
+        INPUTS, REFUSED, "is refuted now: M=3",
     ),
     "no time": ({"properties": open_proof("too late", "time")}, INPUTS, INCOMPLETE, "too late"),
     "a dead prover": ({"properties": open_proof("it died", "death")}, INPUTS, INCOMPLETE, "died"),
     "proof not tried": (
         {"properties": change("stays_in_bounds", proof=None)},
-        replace(INPUTS, proof=False), INCOMPLETE, "that was not tried",
+        replace(INPUTS, proof=False), INCOMPLETE, "before; no proof was tried now",
     ),
     "limit": (
         {"limits": (replace(LIMITS[0], status="limit", message="c[0] wrong"),)},
-        INPUTS, REFUSED, "fp32 held; now c[0] wrong",
+        INPUTS, REFUSED, "fp32 held before; now c[0] wrong",
     ),
     "limit not tried": (
         {"limits": (replace(LIMITS[0], status="not tried", message="no time"),)},
-        INPUTS, INCOMPLETE, "now it is not tried: no time",
+        INPUTS, INCOMPLETE, "not tried now: no time",
     ),
     "limit moved": (
         {"limits": (LIMITS[0], replace(LIMITS[1], proof="c fits while M < 9"))},
-        INPUTS, SIGNED, "its exact limit was c fits while M * N < 2**31; now c fits while M < 9",
+        INPUTS, SIGNED, "the exact limit was c fits while M * N < 2**31; now c fits while M < 9",
     ),
     "guarantee": (NARROW, INPUTS, REFUSED, "fp16 is no longer guaranteed"),
     "sizes": ({"identity": identity(K="16..:16")}, INPUTS, REFUSED, "K=1 is no longer guaranteed"),
     "excuse": (
         {"identity": identity(expected={"no_races": "issue 12"})},
-        INPUTS, REFUSED, "no_races is no longer guaranteed, it is expected to fail: issue 12",
+        INPUTS, REFUSED, "no_races is no longer guaranteed but expected to fail: issue 12",
     ),
     "excuse in words": (
         {"identity": identity(expected={"no_races": "issue 12"})},
@@ -127,10 +127,10 @@ def test_a_baseline_of_before_there_were_claims_is_no_change():
 def test_a_kernel_that_is_gone_is_refused_unless_others_were_asked_for():
     before = signed(report(), report("bmm"))
     removed = signed(report(), baseline=before)
-    why = "gone: the baseline has it, and it is not registered"
+    why = "gone: in the baseline, but no longer registered"
     assert (removed.verdict, removed.reasons[0].text) == (REFUSED, why)
     asked = signed(report(), baseline=before, inputs=replace(INPUTS, kernels=("matmul",)))
-    why = "not compared: --kernel left it out"
+    why = "not compared: not named by --kernel"
     assert (asked.verdict, asked.changes[-1].text) == (SIGNED, why)
     assert signed(report(), baseline=before, left_out=("bmm",)).verdict == INCOMPLETE
 

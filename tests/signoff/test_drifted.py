@@ -107,7 +107,7 @@ def test_what_was_not_measured_is_incomplete_and_of_an_unmodelled_gpu_it_is_not(
     Path("conftest.py").write_text(CONFTEST)
     assert main([*COMMAND, "--kernel", "dies"]) == EXIT["incomplete"]
     assert main([*COMMAND, "--kernel", "dies", "--target", "gfx942"]) == EXIT["pass"]
-    line = "  dies  not measured (gfx942 has no model of its matrix cores)"
+    line = "  dies  not measured (no model of the matrix cores of gfx942)"
     assert line in capsys.readouterr().out.splitlines()
 
 
@@ -122,7 +122,7 @@ def test_of_a_kernel_that_fails_as_expected_no_drift_is_measured(texts):
 
 def test_one_case_has_no_drift(project, capsys):
     Path("conftest.py").write_text(CONFTEST)
-    message = "gemmproof signoff: --drift: got --case beside it, expected one of them\n"
+    message = "gemmproof signoff: --drift: got --case too, expected one of the two\n"
     assert refuse([*COMMAND, "--case", CASE], capsys) == message
 
 
@@ -139,17 +139,17 @@ CHANGES = {
     "same": ((WIDE_CLASS,), {}, None, ""),
     "narrower": (
         (NARROW_CLASS,), {}, REFUSED,
-        "sums of fp16 got narrower: 23 bits were kept, now 10"
+        "sums in fp16 keep fewer bits: 10 bits kept, 23 before"
         " (fp32 tensor core F=25 L=16 -> fp16 tensor core F=25 L=16)",
     ),
-    "reads less": ((TF32,), {}, REFUSED, "11 bits of operands counted, now 8"),
+    "reads less": ((TF32,), {}, REFUSED, "8 bits of operands used, 11 before"),
     "truncated": ((TRUNCATED,), {}, REFUSED, "c is truncated now"),
-    "another": ((SPLIT,), {}, SIGNED, "the accumulator of fp16 changed: fp32 tensor core F=25 L"),
+    "another": ((SPLIT,), {}, SIGNED, "the accumulator for fp16 changed: fp32 tensor core F=25 L"),
     "another GPU": (
         (replace(NARROW_CLASS, gpu="sm_80"),), {}, SIGNED, "not compared: sm_90 -> sm_80",
     ),
-    "not asked for": ((), {}, INCOMPLETE, "was measured; now that was not tried (--drift)"),
-    "not measurable": ((GONE,), {}, INCOMPLETE, "now it is not: its contract has no dense rows"),
+    "not asked for": ((), {}, INCOMPLETE, "was measured, but not this time (--drift)"),
+    "not measurable": ((GONE,), {}, INCOMPLETE, "not this time: its contract has no dense rows"),
     "missed": ((MISSED,), {"verdict": "incomplete", "note": "its drift"}, INCOMPLETE, "its drift"),
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from gemmproof.cli import main
 from gemmproof.report.files import find_obstacle, replace_file
 
 FULL = "No space left on device"
-UNPRINTED = f"gemmproof check: stdout: got {FULL!r}, expected a place for the answer\n"
+UNPRINTED = f"gemmproof check: stdout: got {FULL!r}, expected to write the answer\n"
 
 
 def check(project, kernel, *args, **options):

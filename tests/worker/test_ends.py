@@ -64,6 +64,9 @@ def holds(a, b):
 """
 
 
+KILLED = "the process was killed from outside"
+
+
 @pytest.fixture(autouse=True)
 def more_targets(run):
     Path("targets.py").write_text(Path("targets.py").read_text() + MORE)
@@ -73,11 +76,11 @@ def more_targets(run):
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        ("killed", "twice killed from outside by SIGKILL (Linux does so where memory runs out)"),
-        ("terminated", "twice killed from outside by SIGTERM"),
-        ("interrupted", "twice killed from outside by SIGINT"),
-        ("aborts_for_memory", "this machine refused memory: a process that died of SIGABRT"),
-        ("stays_in_gemmproof", "no sign of progress for 1 s in gemmproof's own code, at protocol"),
+        ("killed", f"{KILLED} by SIGKILL (Linux does this when memory runs out), twice"),
+        ("terminated", f"{KILLED} by SIGTERM, twice"),
+        ("interrupted", f"{KILLED} by SIGINT, twice"),
+        ("aborts_for_memory", "this machine refused an allocation: the process died of SIGABRT"),
+        ("stays_in_gemmproof", "no progress for 1 s in gemmproof's own code, at protocol"),
     ],
 )
 def test_an_end_that_is_not_the_kernel_s_is_incomplete(run, name, how):
@@ -106,25 +109,25 @@ def test_a_worker_that_is_killed_while_it_loads_is_incomplete(run):
     Path("targets.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
     report, _ = run("returns")
     assert report.verdict == "incomplete"
-    assert report.note.startswith("stopped after 0 cases: twice killed from outside by SIGKILL")
+    assert report.note.startswith(f"stopped after 0 cases: {KILLED} by SIGKILL")
 
 
 def test_memory_that_the_machine_lacks_is_no_finding(run):
     report, _ = run("eats", Limits(load=20, case=1, free=1 << 28))
     assert (report.verdict, report.findings) == ("incomplete", ())
-    assert "(0.25 allowed) by what this machine has free, of which 0." in report.note
+    assert "(0.25 allowed by the free memory of this machine; 0." in report.note
 
 
 def test_memory_that_is_refused_to_the_engine_is_incomplete(run):
     report, _ = run("returns", engine="fake_engine:starving")
-    note = "stopped after 0 cases: this machine refused memory to gemmproof itself (MemoryError)"
-    assert (report.verdict, report.note) == ("incomplete", note)
+    refused = "this machine refused an allocation of gemmproof itself (MemoryError)"
+    assert (report.verdict, report.note) == ("incomplete", f"stopped after 0 cases: {refused}")
 
 
 def test_a_limit_below_what_gemmproof_needs_is_an_error_that_says_how_much(run):
     report, outcome = run("naps", Limits(memory=1 << 20))
     needs = outcome.held_when_ready / 2**30
-    expected = f"more than the {needs:.1f} GiB that gemmproof holds before it loads a kernel"
+    expected = f"more than the {needs:.1f} GiB that gemmproof needs before it loads a kernel"
     note = f"memory: got 0.000977 GiB allowed by --memory-limit, expected {expected}"
     assert (report.verdict, report.note) == ("error", note)
 
@@ -135,7 +138,7 @@ def test_a_limit_just_above_what_gemmproof_needs_accuses_nobody(run):
     limits = Limits(load=20, memory=outcome.held_at_case + (64 << 20))
     report, _ = run("holds", limits, engine="fake_engine:holding")
     assert (report.verdict, report.findings) == ("incomplete", ())
-    assert "allowed) by --memory-limit, of which 0." in report.note
+    assert "allowed by --memory-limit; 0." in report.note
 
 
 @pytest.mark.parametrize("ended", [False, True])

@@ -12,7 +12,7 @@ from tests.worker.waiting_project import write_project
 from gemmproof.signoff.record import SIGNOFF_SCHEMA
 
 SIGNOFF = ("signoff", "--jobs", "1", "--max-examples", "2", "--time-limit", "600")
-UNDER_WAY = "not judged when this was written: the run was under way"
+UNDER_WAY = "not checked yet when this was written"
 
 
 @pytest.fixture(name="project")

@@ -75,7 +75,7 @@ def test_other_lines_stand_above_it(project):
 @pytest.mark.lane("full")
 def test_where_more_is_said_of_a_finding_is_told_to_a_person_only(project):
     args = ("check", "my_kernels.py:leaves", "--quiet")
-    hint = "gemmproof explain runs_to_completion says more"
+    hint = "gemmproof explain runs_to_completion explains it"
     code, seen, _ = run_on_terminal(project, "stdout", *args)
     assert (code, seen.count(hint)) == (1, 1)
     code, out, err = finish(start(project, *args))

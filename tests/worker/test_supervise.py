@@ -22,11 +22,11 @@ from gemmproof.worker.supervisor import Limits
     first_of_each(
         [
             ("exits", "exit", "SystemExit(7)", 9),
-            ("ends", "crash", "a process that ended itself with status 0", None),
-            ("faults", "crash", "a process that died of SIGSEGV", 17),
-            ("hangs", "hang", "no end after 1 s", 21),
-            ("hangs_deaf", "hang", "no end after 1 s", 27),
-            ("eats", "memory", "GiB of memory in use (0.25 allowed)", 37),
+            ("ends", "crash", "the process exited with status 0", None),
+            ("faults", "crash", "the process died of SIGSEGV", 17),
+            ("hangs", "hang", "it timed out after 1 s", 21),
+            ("hangs_deaf", "hang", "it timed out after 1 s", 27),
+            ("eats", "memory", "GiB of memory (0.25 allowed)", 37),
         ],
         lambda row: row[1],
     ),
@@ -130,7 +130,7 @@ def test_a_run_cut_short_lists_what_the_kernel_is_held_to(run, monkeypatch):
     assert not {"mirror_equals_source", "row_bits_at_any_m"} & names  # not in the contract
 
 
-REMEDY = 'put what a script runs by itself under `if __name__ == "__main__":`'
+REMEDY = 'put the code that a script runs under `if __name__ == "__main__":`'
 
 
 @pytest.mark.lane("full")
@@ -140,12 +140,12 @@ REMEDY = 'put what a script runs by itself under `if __name__ == "__main__":`'
         (
             "import os\nos._exit(3)\n",
             LIMITS,
-            "returns: loading it: a process that ended itself with status 3",
+            "returns: while loading it, the process exited with status 3",
         ),
         (
             "import time\n\ntime.sleep(60)\n",
             Limits(load=1),
-            f"targets.py:3: loading it: no end after 1 s; {REMEDY}",
+            f"targets.py:3: while loading it, it timed out after 1 s; {REMEDY}",
         ),
     ],
     ids=["death", "hang"],

@@ -196,7 +196,7 @@ def test_what_names_nothing_ends_at_once(project, args, message):
 def test_without_watchfiles_a_line_says_what_to_install(command, monkeypatch, capsys):
     monkeypatch.setattr("gemmproof.watch.util.find_spec", lambda name: None)
     assert main([*command, "--watch"]) == 2
-    message = "--watch: got no watchfiles, expected it: pip install 'gemmproof[watch]'"
+    message = "--watch: needs watchfiles: pip install 'gemmproof[watch]'"
     assert capsys.readouterr().err == f"gemmproof {command[0]}: {message}\n"
 
 

@@ -114,12 +114,12 @@ def launch_cases(
     if report.verdict == "error":
         return report
     if device is None:
-        done = "nothing was judged" if kernel.device_only else "the kernel was simulated only"
+        done = "nothing was checked" if kernel.device_only else "the kernel was simulated only"
         reason = f"torch finds no CUDA GPU here; {done}"
         return explain_no_launch(report, f"--device cuda: {reason}")
     if report.verdict != "pass" or report.expected:
         reason = f"nothing was launched on the {device.name}"
-        reason += ": what fails when simulated could damage its memory"
+        reason += ": a kernel that fails in simulation could corrupt its memory"
         return explain_no_launch(report, f"--device cuda: {reason}")
     target = find_target(device.capability)
     required = Tally(CUDA).list_results(list_required(kernel, launched=True))
@@ -127,7 +127,7 @@ def launch_cases(
     lane = _Lane(kernel, device, emit, target, assumptions or AssumptionCheck(emit), begun)
     if lane.target is None:
         capability = ".".join(map(str, device.capability or ("none",)))
-        lane.lacks.append(f"no model of a device of capability {capability}")
+        lane.lacks.append(f"no model for compute capability {capability}")
     drawn = list(cases)
     chosen = select_cases(drawn)
     for position, case in enumerate(chosen):
@@ -286,11 +286,11 @@ def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
     if lane.outputs:
         yield f"{lane.equal:,} of {lane.outputs:,} predicted outputs equal"
     if unseen := list_unseen(lane.kernel):
-        yield f"not seen{': Gluon' * lane.unseen}: {', '.join(unseen)}"
+        yield f"not simulated{': Gluon' * lane.unseen}: {', '.join(unseen)}"
     if lane.broken:
-        yield "stopped there: the CUDA error leaves the device unusable"
+        yield "stopped there: the CUDA error left the device unusable"
     for what, count in lane.passed_over.items():
-        yield f"passed over {count}: {what}"
+        yield f"skipped {count}: {what}"
     for what, count in lane.free.items():
         yield f"{count} without predicted bits: {what}"
     for what in dict.fromkeys(lane.lacks):

@@ -56,7 +56,7 @@ def predict(
     other = _simulate(replace(seen, launch=kernel.predicted_by), single, case, target, None)
     lacks = other.lacks
     if other.judged.findings:  # they are not findings of the kernel
-        lacks = f"its stand-in is wrong: {other.judged.findings[0].message}"
+        lacks = f"the kernel that predicts it is wrong: {other.judged.findings[0].message}"
         other = replace(other, judged=replace(other.judged, findings=()))
     return replace(other, lacks=lacks, choices=[], unseen=True)
 
@@ -78,7 +78,7 @@ def _find_freedom(observation: Observation, sums: list[str]) -> str | None:
     """Return which order a compiler, a scheduler or a library is free to choose, or None."""
     for launch in observation.launches:
         if {"/", "math"} & set(launch.rounds):
-            return "a division or function that the device approximates"
+            return "a division or a function that the device approximates"
     case, formula = observation.case, observation.kernel.spec is not None
     # integers are exact in every fill, but not a formula's scales
     if case.fill == "index" or (case.sums_are_exact and not formula):
@@ -86,7 +86,7 @@ def _find_freedom(observation: Observation, sums: list[str]) -> str | None:
     for launch in observation.launches:
         rounds = set(launch.rounds)
         if "dot" in rounds:
-            return "a dot of which no model is verified"
+            return "a dot without a verified model"
         if launch.atomics:
             return "the order of atomics"
         if rounds & {"reduce", "scan"}:

@@ -200,7 +200,7 @@ def _without_report(
     if failure := refuse_failure(options, worker, name):
         return failure
     assert worker.case is not None
-    died = f"{worker.where or name}: got {worker.how}, expected a time"
+    died = f"{worker.where or name}: {worker.how}"
     say(f"gemmproof {options.command.name}: {worker.case.case}: {died}")
     return EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "error"]
 

@@ -151,11 +151,13 @@ def gemm_benchmark(request: pytest.FixtureRequest) -> Callable[..., list[ExtraIn
     """
     if not request.config.pluginmanager.hasplugin("benchmark"):
         pytest.fail(
-            "gemm_benchmark: got no pytest-benchmark, expected it: pip install 'gemmproof[bench]'",
+            "gemm_benchmark: needs pytest-benchmark: pip install 'gemmproof[bench]'",
             pytrace=False,
         )
     if "benchmark" in request.fixturenames:  # it would keep a separate clock
-        pytest.fail("gemm_benchmark: got benchmark beside it, expected one of both", pytrace=False)
+        pytest.fail(
+            "gemm_benchmark: got benchmark too, expected one of the two fixtures", pytrace=False
+        )
     clock = SampleClock()
     marker = request.node.get_closest_marker("benchmark")
     options = {**(marker.kwargs if marker else {}), "timer": clock}
@@ -229,7 +231,9 @@ def _state(
         contract = Contract(formats=(dtype or "fp16",))
         return KernelUnderTest(title, function, contract, operands=operands or {}, spec=spec)
     if operands is not None or spec is not None:
-        raise ValueError("operands: got them beside a KernelUnderTest, expected those that it has")
+        raise ValueError(
+            "operands: got some with a KernelUnderTest, which has its own, expected none"
+        )
     contract = replace(function.contract, formats=(dtype or function.contract.formats[0],))
     return replace(function, name=name or function.name, contract=contract)
 

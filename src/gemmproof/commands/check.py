@@ -115,7 +115,7 @@ def _hint(report: Report) -> list[Line]:
     """Return a line on the help page of the first finding, if stdout is a terminal."""
     if not report.findings or not sys.stdout.isatty():
         return []
-    return [(f"gemmproof explain {clean(report.findings[0].property)} says more", "dim")]
+    return [(f"gemmproof explain {clean(report.findings[0].property)} explains it", "dim")]
 
 
 def _answer(
@@ -140,7 +140,7 @@ def _answer(
         head += [("the kernel printed:", "")]
         head += [(f"  | {clean(line)}", "") for line in printed[:SHOWN_PRINTS]]
         if len(printed) > SHOWN_PRINTS:
-            head.append((f"  and {len(printed) - SHOWN_PRINTS} lines more", ""))
+            head.append((f"  and {len(printed) - SHOWN_PRINTS} more lines", ""))
         head.append(("", ""))
     code, written = EXIT[report.verdict], reports if write else {}
     context = (options, [report], by_target)

@@ -41,7 +41,7 @@ def run(options: CompletionOptions, top: argparse.ArgumentParser) -> int:
     """Print the script for the given shell."""
     script = write_script(options.shell, top)
     if reason := write_all(sys.stdout, script):
-        say(f"gemmproof completion: stdout: got {reason!r}, expected a place for the answer")
+        say(f"gemmproof completion: stdout: got {reason!r}, expected to write the answer")
         return EXIT["incomplete"]
     return EXIT["pass"]
 

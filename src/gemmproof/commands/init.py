@@ -35,7 +35,7 @@ TESTS_TEXT = '''"""An item for each kernel of conftest.py, format and property."
 
 import pytest
 
-pytest.importorskip("gemmproof", reason="gemmproof is not installed: no kernel is judged")
+pytest.importorskip("gemmproof", reason="gemmproof is not installed: no kernel is checked")
 
 from gemmproof.suite import *  # noqa: E402, F403
 '''
@@ -77,7 +77,7 @@ def run(options: InitOptions) -> int:
     except (TargetError, ValueError) as error:
         return refuse(options, str(error))
     except OSError as problem:
-        return refuse(options, f"{problem.filename}: {problem.strerror}, expected to read it")
+        return refuse(options, f"{problem.filename}: {problem.strerror}, expected a readable file")
     return answer(
         options, EXIT["pass"], [(clean(line), "") for line in "\n".join(output).split("\n")]
     )
@@ -94,7 +94,7 @@ def _require_plain(target: Target, folder: Path) -> None:
     """Raise TargetError for a name that cannot be imported, or a file to be overwritten."""
     parts = target.function.split(".") + ([] if target.is_file else target.path.split("."))
     for part in filter(keyword.iskeyword, parts):
-        raise TargetError(f"target: got {part!r}, a word of Python's, expected a name")
+        raise TargetError(f"target: got {part!r}, a Python keyword, expected a name")
     for name in (CONFTEST, TESTS):
         if target.is_file and Path(target.path).resolve() == (folder / name).resolve():
             raise TargetError(
@@ -114,18 +114,18 @@ def _write(target: Target, text: str, folder: Path, force: bool) -> list[str]:
     """Write the files that can be. Raises ValueError, before any writing, for a file in the way."""
     conftest, tests = folder / CONFTEST, folder / TESTS
     if not force and os.path.lexists(tests) and not _holds(tests, TESTS_TEXT):
-        raise ValueError(f"{tests}: got a file that is there, expected none, or --force")
+        raise ValueError(f"{tests}: the file exists; use --force to overwrite it")
     output = [f"wrote {tests}"]
     _put(tests, TESTS_TEXT)
     if force or not os.path.lexists(conftest):
         _put(conftest, text)
         output = [f"wrote {conftest}", *output]
     elif _holds(conftest, text):
-        output.append(f"{conftest} registers {target.name} already")
+        output.append(f"{conftest} already registers {target.name}")
     else:
         there = HOOK.encode() in conftest.read_bytes()
         how = f"add to its {HOOK}()" if there else "add"
-        output += [f"{conftest} is there and was left as it is; {how}:", ""]
+        output += [f"{conftest} exists and was left unchanged; {how}:", ""]
         output += text.strip("\n").splitlines()[2:]  # without the docstring
     return output
 
@@ -160,7 +160,7 @@ def conftest_text(target: Target, contract: Contract, folder: Path, calling: Cal
         renamed = "" if known == first else f" as {known}"
         imports = [f"    from {module} import {first}{renamed}"]
         function = f"{known}.{rest}" if rest else known
-    head = ['"""Registers the kernels that gemmproof judges."""', ""]
+    head = ['"""Registers the kernels that gemmproof checks."""', ""]
     head += ["import sys"] * (root is not None)
     head += ["from pathlib import Path", ""] * (root is not None or module is None)
     head += ["import pytest", ""]

@@ -107,7 +107,7 @@ def list_wrappers(file: str, wrappers: list[Wrapper]) -> list[Line]:
         takes = (
             f"  # takes {', '.join(wrapper.needs)} too: --operand, --spec" if wrapper.needs else ""
         )
-        unseen = "" if wrapper.launches else "  # launches no kernel of this file"
+        unseen = "" if wrapper.launches else "  # launches no kernel in this file"
         out.append((line + clean(takes or unseen), ""))
     return out
 
@@ -168,13 +168,13 @@ def _write_all(listing: Listing) -> list[Line]:
         for kernel in listing.kernels
     )
     targets = (
-        (gpu.name, gpu.card + " (its bits are not predicted)" * (not gpu.predicted))
+        (gpu.name, gpu.card + " (bits not predicted)" * (not gpu.predicted))
         for gpu in listing.targets
     )
     formats = ((name, " ".join(names)) for name, names in listing.formats.items())
     suites = ((name, " ".join(sides)) for name, sides in listing.suites.items())
     properties = ((p.name, p.claim) for p in listing.properties)
-    none = f"{listing.conftest} registers none here; gemmproof init writes one"
+    none = f"{listing.conftest} registers no kernel; gemmproof init writes one"
     return [
         *_section("properties: gemmproof explain NAME", properties),
         *_section("kernels: gemmproof signoff --kernel NAME", kernels, none),

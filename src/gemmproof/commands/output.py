@@ -36,7 +36,7 @@ def unwritable(options: CommandOptions) -> str | None:
     for option, name in requested:
         first = options_by_path.setdefault(os.path.realpath(name), option)
         if first != option:
-            return f"{option}: got {name!r} as for {first}, expected another file"
+            return f"{option}: got {name!r}, the file of {first}, expected another file"
     for option, name in requested:
         if reason := find_obstacle(name):
             return _explain_obstacle(option, name, reason)
@@ -52,7 +52,7 @@ def undrawable(svg: str | None, extra: str = "plots") -> str | None:
     if svg and os.path.splitext(svg)[1].lower() not in ("", ".svg"):
         return f"--svg: got {svg!r}, expected a name that ends in .svg"
     if svg and util.find_spec("matplotlib") is None:
-        return f"--svg: got no matplotlib, expected it: pip install 'gemmproof[{extra}]'"
+        return f"--svg: needs matplotlib: pip install 'gemmproof[{extra}]'"
     return None
 
 
@@ -60,8 +60,8 @@ def note_unpredicted(gpu: str | None) -> list[Line]:
     """Return a line on what a target without a model leaves open, none for the others."""
     if gpu not in UNMODELLED:
         return []
-    consequence = "values are judged as IEEE ones, no bits are predicted"
-    return [(f"note: {gpu} has no model of its matrix cores: {consequence}", "")]
+    consequence = "dot products are computed in exact IEEE, no bits are predicted"
+    return [(f"note: no model of the matrix cores of {gpu}: {consequence}", "")]
 
 
 def refuse(options: CommandOptions, message: str) -> int:
@@ -106,7 +106,7 @@ def answer_death(options: CommandOptions, worker: WorkerExit, name: str, expecte
     """Answer for a worker without a result: a failure, or how the target died."""
     if code := refuse_failure(options, worker, name):
         return code
-    died = f"{worker.where or name}: got {worker.how}, expected {expected}"
+    died = f"{worker.where or name}: {worker.how}"
     text = clean(f"gemmproof {options.command.name}: {died}")
     code = EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "error"]
     return answer(options, code, [(text, STYLES["fail"])], to_stderr=True)
@@ -132,7 +132,7 @@ def deliver(options: CommandOptions, lines: list[Line], to_stderr: bool = False)
     for text, style in lines:
         console.print(Text(text, style=style))
     if reason := write_all(stream, shown.getvalue()):
-        expected = "a place for the answer"
+        expected = "to write the answer"
         say(f"gemmproof {options.command.name}: stdout: got {reason!r}, expected {expected}")
     return not reason
 
@@ -191,11 +191,11 @@ def list_notes(
     without_line = sum(item.path is None for item in located)
     notes = []
     if asked and without_line:
-        of = f"without {without_line} of {format_count(len(located), 'finding')}"
-        notes.append(f"{' and '.join(asked)}: {of}, for want of a line in the repository")
+        of = f"{without_line} of {format_count(len(located), 'finding')} left out"
+        notes.append(f"{' and '.join(asked)}: {of}, without a line in the repository")
     if asked and lost:
-        of = f"without {format_count(len(lost), 'change')} against the baseline"
-        notes.append(f"{' and '.join(asked)}: {of}, of no line")
+        of = f"{format_count(len(lost), 'change')} against the baseline left out"
+        notes.append(f"{' and '.join(asked)}: {of}, without a source line")
     if annotated:
         notes += github.list_annotations(options.command.name, reports, located, lost)
     return [(note, "") for note in notes]

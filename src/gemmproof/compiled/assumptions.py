@@ -584,11 +584,11 @@ class AssumptionCheck:
             targets[key[0]] += 1
             compiled, predicted = self._compiled[key], join_predicted(self._dots[key])
             if isinstance(compiled, Failure):
-                failed.append(f"{compiled} for {key[0]}")
+                failed.append(str(replace(compiled, launch=f"{compiled.launch} for {key[0]}")))
                 continue
             if compiled.error:
                 got = f"{compiled.where}: {compiled.error}" if compiled.where else compiled.error
-                failed.append(f"{Failure(self._launches[key].label, got)} for {key[0]}")
+                failed.append(str(Failure(f"{self._launches[key].label} for {key[0]}", got)))
                 continue
             counts["dots"] += len(predicted)
             for comparison in compare(predicted, join_lines(compiled.source_dots, compiled.dots)):

@@ -448,21 +448,21 @@ class Compiler:
             try:
                 result = self.lower(planned, self.workdir)
             except MemoryError:
-                result = Failure(planned.label, "no memory left on this machine")
+                result = Failure(planned.label, "this machine has no memory left")
             except BaseException as error:
                 traceback.print_exc()
-                reason = f"{format_error(error)} of gemmproof itself (please report it)"
+                reason = f"gemmproof itself failed, please report it: {format_error(error)}"
                 result = Failure(planned.label, reason, internal=True)
             send(result)
 
     def _explain(self, ending: Ending) -> str:
         if ending.kind == "hang":
-            return f"no end after {self.seconds:g} s, with a larger --time-limit more"
+            return f"it timed out after {self.seconds:g} s; a larger --time-limit allows more"
         if ending.kind == "memory":
             allowed = f"{self.memory / 2**30:.3g} allowed"
-            return f"{ending.used / 2**30:.1f} GiB of memory in use ({allowed})"
+            return f"it used {ending.used / 2**30:.1f} GiB of memory ({allowed})"
         died = f"died of {format_signal(-ending.code)}" if ending.code < 0 else "ended"
-        return f"a process that {died}"
+        return f"the compiler's process {died}"
 
 
 def compile_for(

@@ -146,7 +146,7 @@ def list_violations(name: str, launch: LoweredLaunch, spills: int) -> list[Findi
     if name == TENSOR_CORES:
         return _list_coreless(launch)
     if launch.resources is None:
-        raise _Unknown("it was not assembled")
+        raise _Unknown("the launch was not assembled")
     if name == SPILLS:
         return list(_list_spills(launch, launch.resources, spills))
     return list(_list_large(launch, launch.resources))
@@ -250,13 +250,13 @@ def _list_spills(launch: LoweredLaunch, resources: Resources, most: int) -> Iter
     """Yield a finding if more bytes per thread are spilled than guaranteed."""
     spills = resources.spills
     if spills is None:
-        raise _Unknown("the binary does not tell what is spilled")
+        raise _Unknown("the binary does not report what is spilled")
     if resources.spilled_registers == 0:  # on AMD a thread's stack holds other things, too
         spills = 0
     if spills <= most:
         return
     if launch.has_calls:
-        raise _Unknown("what it calls may have its own part of the stack")
+        raise _Unknown("functions that it calls may use stack memory of their own")
     threads = None if launch.specialised_warps else resources.threads
     reason = explain_spills(launch.optimised_dots, threads, resources.registers)
     got = f"{spills} bytes of a thread spilled, with {resources.registers} registers"
@@ -375,7 +375,7 @@ def conclude(
         first, *more = reasons
         others = f" and {len(more)} more" if more else ""
         names = ", ".join(name for name, x in outcomes.items() if x.undecided)
-        text = f"not judged wholly: {names}: {first}{others}"
+        text = f"not fully checked: {names}: {first}{others}"
         report = report.with_note(text, "incomplete")
     report = replace(
         report,

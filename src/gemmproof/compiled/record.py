@@ -225,7 +225,7 @@ class LoweredLaunch:
 class Failure:
     """A launch that is not known to compile: the process that compiled it gave no answer.
 
-    `launch` is its label and `reason` completes "got ..."; `internal`: gemmproof itself failed.
+    `launch` is its label and `reason` says why it has no binary; `internal`: gemmproof failed.
     """
 
     launch: str
@@ -234,7 +234,7 @@ class Failure:
 
     def __str__(self) -> str:
         """Format the failure as a line."""
-        return f"{self.launch}: got {self.reason}, expected a binary"
+        return f"{self.launch}: not compiled: {self.reason}"
 
 
 Result = LoweredLaunch | Failure

@@ -117,7 +117,7 @@ def sharpen(kernel: KernelUnderTest, target: str | None, outcome: Outcome, judge
     try:
         proof = _format_begin(kernel, target, outcome, judge)
     except Exception as error:  # the wrapper over symbols, and z3, may raise anything
-        proof = f"where it begins is unknown: the proof raised {format_error(error)}"
+        proof = f"the exact limit is unknown: the proof raised {format_error(error)}"
     return replace(outcome.limit, proof=proof)
 
 

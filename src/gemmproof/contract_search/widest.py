@@ -130,7 +130,7 @@ def find_widest(contract: Contract, checks: Checks) -> tuple[Contract, Report]:
 def _check(contract: Contract, checks: Checks, kept: Collection[str] = ()) -> dict[str, Report]:
     """Return the reports on a contract, by format; print the outcome on stderr."""
     began, text = time.monotonic(), f"Contract({write_contract(contract)})"
-    tried = checks.check(contract, f"{checks.request.name} as {text}", kept)
+    tried = checks.check(contract, f"{checks.request.name} with {text}", kept)
     failed = [f"{report.verdict} at {name}" for name, report in tried.items() if not _holds(report)]
     how = ", ".join(failed) or "kept"
     say(f"{text}: {how} ({time.monotonic() - began:.1f} s)")
@@ -171,7 +171,7 @@ def _find_broken(
                     causes.setdefault(step.name, Limit(step.name, step.option, *more))
                     break
         if not causes and not _holds(report):
-            reason = report.note or "a contract of several such steps is not kept"
+            reason = report.note or "the kernel does not satisfy several such steps at once"
             names = held & {dtype} or held
             causes = {name: Limit(name, "", "not tried", reason) for name in sorted(names)}
         for name, limit in causes.items():

@@ -132,7 +132,7 @@ def _without_report(options: DriftOptions, worker: WorkerExit, name: str) -> int
     if failure := refuse_failure(options, worker, name):
         return failure
     assert worker.case is not None
-    died = f"{worker.where or name}: got {worker.how}, expected a product"
+    died = f"{worker.where or name}: {worker.how}"
     code = EXIT["incomplete" if worker.end in UNKNOWN_ENDS else "fail"]
     text = clean(f"{name} at {worker.case.case}: {died}")
     return answer(options, code, [(text, STYLES["fail"])])

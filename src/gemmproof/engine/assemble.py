@@ -171,15 +171,15 @@ def _add_later_end(report: Report, worker: WorkerExit) -> Report:
     if report.model_check is None and worker.model_check is not None:
         launch = worker.model_check.launch
         how = worker.how or worker.explain_failure(report.target)
-        text = f"model check: {launch}: got {how}, expected a binary; no other launch was compiled"
+        text = f"model check: {launch}: not compiled: {how}; no other launch was compiled"
         return report.with_note(text, "incomplete")
     case = worker.case
     if case and case.limit and case.limit[0] not in {limit.name for limit in report.limits}:
-        how = f"{worker.where or report.target}: got {worker.how}, expected a result"
+        how = f"{worker.where or report.target}: {worker.how}"
         status = "not tried" if worker.end in (*UNKNOWN_ENDS, "done") else "limit"
         limit = Limit(*case.limit, status, how, Case.from_json(case.case))
         report = replace(report, limits=(*report.limits, limit))
-    return report.with_note("what lies further beyond the contract was not tried")
+    return report.with_note("further steps beyond the contract were not tried")
 
 
 def make_error(name: str, text: str) -> Report:
@@ -200,7 +200,7 @@ def _make_death(worker: WorkerExit, name: str) -> Finding:
     return Finding(
         property="runs_to_completion",
         fault="exit" if worker.end == "left" else worker.end,
-        message=f"{where}: got {got}, expected {expected}",
+        message=f"{where}: {got}",
         case=Case.from_json(worker.case.case),
         where=worker.where,
         file=worker.file,

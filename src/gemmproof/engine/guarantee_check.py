@@ -93,8 +93,8 @@ def plan_launches(
                 if min(current.M, current.N, current.K) > 1:
                     calls.append(tuple(dict.fromkeys(call)))
             if excluded:
-                got = f"{format_count(len(excluded), 'launch')} more than {most}"
-                lacks.append(f"{dtype} for {gpu}: got {got}, compiled with a larger --max-examples")
+                got = f"{format_count(len(excluded), 'launch')} not compiled (limit {most})"
+                lacks.append(f"{dtype} for {gpu}: {got}; raise --max-examples")
     state.restore()
     records = tuple(x.record for x in planned)
     return LaunchPlan(records, tuple(calls), tuple(lacks), contract.spills or 0), planned

@@ -186,7 +186,7 @@ def _contradict(proof: Proof, findings: Iterable[Finding]) -> str | None:
     if finding is None:
         return None
     scope = f" for {proof.scope}" if proof.scope else ""
-    text = f"{proof.property} is proved{scope}, and yet the simulation says"
+    text = f"{proof.property} is proved{scope}, but the simulation says"
     return f"{text} at {finding.case}: {finding.message}"
 
 

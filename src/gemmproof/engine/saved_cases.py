@@ -56,14 +56,14 @@ class Store:
             self._make_folder()
             with lock_file(self.folder / "lock", PATIENCE) as held:
                 if not held:
-                    raise OSError("another process has its lock")
+                    raise OSError("another process holds its lock")
                 for name in sorted(formats):
                     first = [case.to_json() for case in new if case.dtype == name]
                     others = (text for text in self._read(name) if text not in gone)
                     self._write(name, list(dict.fromkeys([*first, *others]))[:MOST])
         except OSError as error:
             reason = error.strerror or str(error)
-            _warn_once(f"{self.folder}: {reason}: no failing case is kept for the next time")
+            _warn_once(f"{self.folder}: {reason}: no failing case is saved")
 
     def locate(self, dtype: str) -> Path:
         """Return the file of a format."""
@@ -75,11 +75,11 @@ class Store:
             text = _read_small(path)
             cases = [] if text is None else self._parse(text, dtype)
         except OSError as error:
-            _warn_once(f"{path}: got {error.strerror}, expected saved cases; it is ignored")
+            _warn_once(f"{path}: got {error.strerror}, expected saved cases; ignored")
             return []
         except (ValueError, TypeError, LookupError, RecursionError) as mistake:
             reason = " ".join(str(mistake).split())[:100]
-            _warn_once(f"{path}: got no saved cases of gemmproof's ({reason}); it is ignored")
+            _warn_once(f"{path}: got no saved cases of gemmproof ({reason}); ignored")
             return []
         return [case.to_json() for case in cases]
 

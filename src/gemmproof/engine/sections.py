@@ -291,5 +291,5 @@ def _note_unknown(drawn: list[CaseResult], results: Iterable[PropertyResult]) ->
             yield Note(f"{raised.text}; judged before: {ran}", "error")
             return
     for (case, raised), *more in [unknown] if unknown else []:
-        others = f", nor {format_count(len(more), 'case')} more" if more else ""
+        others = f" and {format_count(len(more), 'more case')}" if more else ""
         yield Note(f"not judged: {case}{others}: {raised.text}", "incomplete")

@@ -96,7 +96,7 @@ def run(options: ExplainOptions) -> int:
     if not known:
         reasons = [*explanation.open, *(k.failed for k in explanation.kernels if k.failed)]
         reason = "; ".join(dict.fromkeys(reasons)) or "the wrapper launches no Triton kernel"
-        text = f"gemmproof explain: {asked.name}: nothing could be followed: {reason}"
+        text = f"gemmproof explain: {asked.name}: no launch could be analysed: {reason}"
         style = STYLES["incomplete"]
         return answer(options, EXIT["incomplete"], [(clean(text), style)], written, to_stderr=True)
     if options.line is not None and options.line not in known:
@@ -124,7 +124,7 @@ def _explain_word(options: ExplainOptions) -> int:
 
     for name in ("svg", "case", "line", "config"):
         if getattr(options, name) is not None:
-            got = f"--{name}: got the word {options.target!r} with it"
+            got = f"--{name}: got {options.target!r}, a property or a fault,"
             return refuse(options, f"{got}, expected a TARGET")
     if problem := unwritable(options):
         return refuse(options, problem)

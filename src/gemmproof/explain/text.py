@@ -20,7 +20,7 @@ from gemmproof.properties.help import EXAMPLE, Page, read_properties
 from gemmproof.report.text import STYLES, Line, clean
 
 WIDTH = 96
-_STATUS = {MISSING: "MISSING", INSIDE: "not needed: the address is in it", MASKED: MASKED}
+_STATUS = {MISSING: "MISSING", INSIDE: "not needed: the address is in bounds", MASKED: MASKED}
 
 
 def lines(explanation: AddressMap, line: int | None = None) -> list[Line]:
@@ -33,7 +33,7 @@ def lines(explanation: AddressMap, line: int | None = None) -> list[Line]:
     if explanation.open:
         out += [("", "")] if out else []
         out += [
-            (clean(f"not followed: {reason}"), STYLES["incomplete"]) for reason in explanation.open
+            (clean(f"not analysed: {reason}"), STYLES["incomplete"]) for reason in explanation.open
         ]
     return out
 
@@ -49,7 +49,7 @@ def _kernel(kernel: KernelMap, shown: list[AccessMap], scope: str) -> Iterable[L
     if kernel.path:
         yield from _wrap("  where ", kernel.path)
     if kernel.failed:
-        yield clean(f"  not followed: {kernel.failed}"), STYLES["incomplete"]
+        yield clean(f"  not analysed: {kernel.failed}"), STYLES["incomplete"]
     if kernel.constants:
         yield from _wrap("  with ", " ".join(f"{name}={value}" for name, value in kernel.constants))
     legend = _legend(shown)
@@ -73,7 +73,7 @@ def _legend(shown: list[AccessMap]) -> str:
         axes = {1: "the axis", 2: "the axes", 3: "the axes"}.get(len(lanes), "the axes")
         parts.append(f"{', '.join(lanes)}: lanes along {axes} of a block")
     if "t" in used:
-        parts.append("t: the trip of the loop")
+        parts.append("t: the iteration of the loop")
     return "; ".join(parts)
 
 
@@ -114,9 +114,9 @@ def _access(access: AccessMap, scope: str) -> Iterable[Line]:
 def _fix(access: AccessMap, scope: str) -> Iterable[Line]:
     fix = access.fix
     assert fix is not None
-    verb = "missing" if access.status == MISSING else "it would take"
+    verb = "missing" if access.status == MISSING else "would suffice"
     if not fix.condition:
-        note = "; with it every lane is within it" if fix.proved else ""
+        note = "; then every lane is in bounds" if fix.proved else ""
         yield clean(f"      {verb}: {fix.text}{note}"), ""
         return
     head = "give it the mask:" if access.mask == "always" else "add to the mask: &"

@@ -251,7 +251,7 @@ def find_remedies(
     if helped:
         return
     if tried:
-        yield f"with {' or '.join(tried.values())}: no tensor core either"
+        yield f"with {' or '.join(tried.values())}: still no tensor core"
     for other in GPUS.values():
         if other.is_amd == GPUS[gpu].is_amd and other.name != gpu:
             (label,) = try_dots([dot], other.name)
@@ -285,7 +285,7 @@ def compile_sweep(request: LaunchRequest, context: WorkerContext) -> None:
         variants = find_variants(case, changes, capture, notes)
         _require_launch(kernel, variants)
         for variant, launch in variants:
-            title = variant.change or "as it is"
+            title = variant.change or "unchanged"
             swept.append((variant, plan_launch(launch, case.dtype, title)))
             notes += () if variant.change else list_unspecialised(launch)
     swept.sort(key=lambda x: bool(x[0].change))
@@ -468,10 +468,10 @@ def list_unspecialised(launch: CapturedLaunch) -> Iterator[str]:
     """Yield a line on what a kernel asks not to be specialised, if anything."""
     unspecialised = [p.name for p in launch.source.fn.params if p.do_not_specialize]
     if unspecialised:
-        yield f"{launch.kernel} asks for no specialisation of {' '.join(unspecialised)}"
+        yield f"{launch.kernel} disables specialisation of {' '.join(unspecialised)}"
     if launch.descriptors:
         count = len(launch.descriptors)
-        yield f"{launch.kernel} takes {count} descriptors, of which nothing is specialised"
+        yield f"{launch.kernel} takes {count} descriptors, which are not specialised"
 
 
 def alter(launch: CapturedLaunch, name: str, known: str) -> CapturedLaunch:

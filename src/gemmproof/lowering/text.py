@@ -239,12 +239,12 @@ def _describe_dot(dot: CompiledDot) -> Iterator[Line]:
         yield _row(where, f"{head}{_format_instruction(instruction)}", style)
     cores = {(x.a, x.b) for x in dot.instructions if x.is_core}
     if cores == {("tf32", "tf32")} and dot.asked[0] == "f32":
-        yield _row("", f"fp32 operands are cut to tf32 (input_precision={dot.precision})")
+        yield _row("", f"fp32 operands are reduced to tf32 (input_precision={dot.precision})")
         if dot.precision == "ieee":
             yield _row("", "which the source does not ask for", "fail")
     if dot.promoted and dot.promoted_k:
         added = format_count(dot.promoted, "addition")
-        yield _row("", f"sums of {dot.promoted_k} of k are added in fp32: {added} a thread")
+        yield _row("", f"partial sums of {dot.promoted_k} k are added in fp32: {added} per thread")
 
 
 def _format_instruction(instruction: DotInstruction) -> str:
@@ -275,24 +275,24 @@ def _plural(access: GlobalAccess, kind: str) -> str:
 def _describe_needs(lowering: LoweredLaunch) -> Iterator[Line]:
     needs = lowering.resources
     assert needs is not None
-    yield _row("a thread", ", ".join(_list_registers(needs)))
+    yield _row("per thread", ", ".join(_list_registers(needs)))
     shared = f"{needs.shared} of {needs.shared_limit} bytes of shared memory"
     threads = f", {format_count(needs.threads, 'thread')}" if needs.threads else ""
-    split = ", some of other code" if lowering.specialised_warps else ""
+    split = ", some of which run other code" if lowering.specialised_warps else ""
     tensor = f", {needs.tensor_memory} columns of tensor memory" if needs.tensor_memory else ""
     text = f"{format_count(lowering.warps, 'warp')}{split}{threads}, {shared}{tensor}"
     excess = [f"{need} of {has} {x}" for need, has, x in list_excess(needs, GPUS[lowering.target])]
     if excess:
         more = ", ".join(x for x in excess if x not in text)
         text = f"{text}: does not fit{more and f': {more}'}"
-    yield _row("a block", text, "fail" if excess else "")
+    yield _row("per block", text, "fail" if excess else "")
     buffers = f" in {lowering.buffers} buffers" if lowering.buffers else ""
     stages = format_count(lowering.stages, "stage")
-    yield _row("pipeline", f"{stages}{buffers}; compiled afresh ({lowering.seconds:.1f} s)")
+    yield _row("pipeline", f"{stages}{buffers}; compiled from scratch ({lowering.seconds:.1f} s)")
 
 
 def _list_registers(needs: Resources) -> Iterator[str]:
-    yield "registers not told" if needs.registers is None else f"{needs.registers} registers"
+    yield "registers not reported" if needs.registers is None else f"{needs.registers} registers"
     if needs.accumulation_registers:
         yield f"{needs.accumulation_registers} of them for accumulation"
     if needs.spilled_registers:
@@ -302,7 +302,7 @@ def _list_registers(needs: Resources) -> Iterator[str]:
     elif needs.spills == 0 and not needs.spilled_registers:
         yield "no spills"
     if needs.declared:
-        yield f"{needs.declared} bytes of its own in memory"
+        yield f"{needs.declared} bytes of local memory"
 
 
 def _row(first: str, rest: str, style: str = "") -> Line:
@@ -370,11 +370,12 @@ def _lose_accesses(before: LoweredLaunch, after: LoweredLaunch, direction: str) 
     had = removed or old
     best, best_now = (max((_FREE.get(kind, 0) for kind, _ in x), default=0) for x in (had, added))
     if removed and best_now < best:
-        yield f"{direction} without {_COPY_KINDS[best]}"
+        yield f"{direction} no longer use {_COPY_KINDS[best]}"
     widest, widest_now = (min((width for _, width in x if width), default=0) for x in (had, added))
     if widest_now and had and (widest_now < widest or not widest):
         size = f"of {widest} bytes" if widest else "of tiles"
-        yield f"{direction} {size} are of {widest_now} {'byte' if widest_now == 1 else 'bytes'}"
+        unit = "byte" if widest_now == 1 else "bytes"
+        yield f"{direction} {size} become {direction} of {widest_now} {unit}"
 
 
 def _count_lines(launch: LoweredLaunch, direction: str) -> Counter[tuple[str, int]]:
@@ -387,7 +388,7 @@ def _count_lines(launch: LoweredLaunch, direction: str) -> Counter[tuple[str, in
 
 def _change_kernel(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
     """Compare all accesses and dots together, as another kernel has other lines."""
-    yield f"{after.kernel} in place of {before.kernel}"
+    yield f"{after.kernel} instead of {before.kernel}"
     for direction in ("loads", "stores"):
         old, new = (
             _format_accesses([x for x in launch.accesses if _DIRECTIONS.get(x.kind) == direction])
@@ -416,7 +417,7 @@ def _lose_dots(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
 def _lose_resources(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str]:
     old, new = _count_spills(before), _count_spills(after)
     if new > old:
-        yield f"{new} bytes spilled in place of {old}"
+        yield f"{new} bytes spilled instead of {old}"
     if after.resources is not None:
         for need, has, unit in list_excess(after.resources, GPUS[after.target]):
             yield f"{need} of {has} {unit}: does not fit"
@@ -575,7 +576,7 @@ def sweep_lines(name: str, targets: Sequence[WorkerResults], seconds: float) -> 
     refused += sum(len(x.failures) + bool(x.mistake) for x in targets)
     count = f"{format_count(len(variants), 'change')} compared for"
     summary = f"{count} {' '.join(x.gpu for x in targets)}: "
-    summary += f"{losing} cost something, {same} give the same binary"
+    summary += f"{losing} have a cost, {same} give the same binary"
     summary += f", {refused} not compiled" if refused else ""
     style = "incomplete" if refused else "pass"
     return [*out, _line(f"{name}: {summary} ({seconds:.1f} s)", style)]
@@ -601,7 +602,7 @@ def _describe_sweep(base: SweptLaunch) -> Iterator[Line]:
         yield _line(f"  not compiled: {launch.error}", "fail")
         return
     spills = f", {launch.resources.spills} bytes spilled" if launch.resources.spills else ""
-    yield _row("as it is", f"{launch.resources.registers} registers{spills}")
+    yield _row("unchanged", f"{launch.resources.registers} registers{spills}")
     for value in ("16", "1", ""):
         names = [name for name, x in launch.specialised.items() if x == value]
         if names:
@@ -648,7 +649,7 @@ def _format_reason(variant: Variant) -> str:
     constants = variant.constants.items()
     parts += [f"{name} {a} -> {b}" for name, (a, b) in constants if name != "kernel"]
     if variant.altered:
-        parts = ["no case changes it alone"]
+        parts = ["no case changes only this"]
     if variant.also:
-        parts.append(f"as {', '.join(variant.also)}")
+        parts.append(f"same as {', '.join(variant.also)}")
     return f" ({'; '.join(parts)})" if parts else ""

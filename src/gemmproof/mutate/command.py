@@ -136,7 +136,7 @@ def _mutate(options: MutateOptions, request: CheckRequest) -> tuple[Score, Inter
 
     def tell(done: int, of: int, mutant: MutantResult) -> None:
         if shows or done % 20 == 0 or done == of:
-            say(f"{request.name}: {done} of {of} mutants judged")
+            say(f"{request.name}: {done} of {of} mutants checked")
 
     return mutate(
         request,

@@ -188,7 +188,7 @@ def conclude(mutant: MutantResult, worker: WorkerExit, name: str) -> MutantResul
     if report.verdict != "pass":
         return replace(mutant, outcome=UNJUDGED, why=report.note or worker.how)
     if fate == "other bits":
-        return replace(mutant, outcome=SURVIVED, why=f"first other bits: {reason}")
+        return replace(mutant, outcome=SURVIVED, why=f"bits differ, first: {reason}")
     if fate in ("other accesses", "same") and judgement.proved:
         return replace(
             mutant,
@@ -197,18 +197,16 @@ def conclude(mutant: MutantResult, worker: WorkerExit, name: str) -> MutantResul
         )
     if fate == "same":
         return replace(
-            mutant, outcome=UNSEEN, why=f"the same accesses and bits {_describe_paths(report)}"
+            mutant, outcome=UNSEEN, why=f"same accesses and bits {_describe_paths(report)}"
         )
     if fate == "other accesses":
-        return replace(
-            mutant, outcome=SURVIVED, why=f"the same bits, first other accesses: {reason}"
-        )
+        return replace(mutant, outcome=SURVIVED, why=f"same bits, accesses differ, first: {reason}")
     return replace(mutant, outcome=SURVIVED, why=f"not compared with the original: {worker.how}")
 
 
 def _describe_paths(report: Report) -> str:
     """Describe whether the cases took every path of the wrapper, if the prover found them all."""
     if report.unvisited:
-        return f"in every case; not visited: {report.unvisited[0]}"
+        return f"in every case; path not visited: {report.unvisited[0]}"
     found_all = any(p.is_proved for p in report.properties)
     return "on every path" if found_all else "in every case"

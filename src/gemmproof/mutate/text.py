@@ -26,8 +26,8 @@ def summarise(score: Score) -> Iterator[Line]:
     """Yield the lines that `mutate` prints for a kernel."""
     yield from ((row, "") for row in _tabulate(score))
     yield ("", "")
-    yield from _list(score, SURVIVED, "survived: no property notices", "bold red")
-    yield from _list(score, UNSEEN, "no difference seen, and none excluded", "bold yellow")
+    yield from _list(score, SURVIVED, "survived: no property detects them", "bold red")
+    yield from _list(score, UNSEEN, "no difference seen, but not proved equivalent", "bold yellow")
     yield from _list(score, UNJUDGED, "not judged", "bold yellow")
     counts = score.counts
     style = "bold green" if score.whole and not counts[SURVIVED] else "bold yellow"
@@ -44,8 +44,8 @@ def format_score(score: Score) -> str:
         text = f"score {value:.3f}: {counts[KILLED]} of {decided} killed"
     aside = [f"{counts[EQUIVALENT]} equivalent", f"{counts[INVALID]} do not compile"]
     if counts[UNSEEN] and least is not None:
-        aside.insert(0, f"{counts[UNSEEN]} show no difference (score {least:.3f} with those)")
-    text += f"; aside: {', '.join(aside)}"
+        aside.insert(0, f"{counts[UNSEEN]} show no difference (score {least:.3f} if they survive)")
+    text += f"; not counted: {', '.join(aside)}"
     missing = score.asked - len(score.mutants) + counts[UNJUDGED]
     if missing:
         text += f"; incomplete: {format_count(missing, 'mutant')} not judged"

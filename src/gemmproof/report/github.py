@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.located_findings import PlacedFinding
 from gemmproof.report.record import Regression, Report
 from gemmproof.report.text import Reproduce, clean, kernel_name, lines
@@ -51,13 +52,13 @@ def list_annotations(
     )
     every = [*causes, *refused, *unjudged, *unknown]
     yield from every[:MOST_ANNOTATIONS]
-    counts = {
-        f"beyond the {MOST_ANNOTATIONS} that GitHub shows": len(every[MOST_ANNOTATIONS:]),
-        "that follow from others": sum(item.follows for item in located),
-    }
-    if any(counts.values()):
-        left = ", ".join(f"{count} {reason}" for reason, count in counts.items() if count)
-        yield f"not annotated: {left}"
+    left = []
+    if excess := len(every[MOST_ANNOTATIONS:]):
+        left.append(f"{excess} beyond the {MOST_ANNOTATIONS} that GitHub shows")
+    if follows := sum(item.follows for item in located):
+        left.append(f"{format_count(follows, 'consequence')} of others")
+    if left:
+        yield f"not annotated: {', '.join(left)}"
 
 
 def _annotate_finding(item: PlacedFinding) -> str:
@@ -123,7 +124,7 @@ def fit(pieces: Iterable[str], limit: int) -> bytes:
             break
         kept.append(piece)
         used += len(piece)
-    cut = f"\nCut: {len(encoded) - len(kept)} of {len(encoded)} parts have no room in 1 MiB.\n"
+    cut = f"\nTruncated: {len(encoded) - len(kept)} of {len(encoded)} parts do not fit in 1 MiB.\n"
     return b"".join([*kept, cut.encode()]) if limit >= RESERVED else b""
 
 

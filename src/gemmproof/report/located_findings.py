@@ -42,7 +42,7 @@ class PlacedFinding:
             return clean(self.finding.message)
         lines = [
             clean(self.finding.message),
-            *([f"follows from {cause}: it goes when that is mended"] if cause else []),
+            *([f"follows from {cause}: fix that first"] if cause else []),
             clean(f"smallest case: {self.finding.case}"),
             f"reproduce: {self.reproduce}",
         ]

@@ -111,7 +111,7 @@ def list_expected(report: Report) -> Iterable[Line]:
             failures = (f for f in report.expected if f.property == result.name)
             yield from ((clean(f"  {f.message}"), "dim") for f in islice(failures, 1))
             if names := [name for name, cause in with_it.items() if cause == result.name]:
-                yield (f"  and with it: {', '.join(names)}", "dim")
+                yield (f"  which also causes: {', '.join(names)}", "dim")
         elif result.status in ("not run", "pass"):
             held = f"held in the {_format_examples(result)} that it was judged in"
             how = held if result.status == "pass" else "was not run"
@@ -119,7 +119,7 @@ def list_expected(report: Report) -> Iterable[Line]:
 
 
 def list_limits(report: Report) -> Iterable[Line]:
-    """Yield what stops one step beyond the contract, and the option that would promise it.
+    """Yield what stops one step beyond the contract, and the option that would declare it.
 
     For a kernel that breaks its contract: the narrower one that it is proved to keep.
     """
@@ -159,7 +159,7 @@ def finding_text(name: str, finding: Finding, claim: str, reproduce: Reproduce) 
 def _finding(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> Iterable[Line]:
     head = f"{name} {_negate(finding.property)}: {claim}"
     is_compiled = finding.backend == COMPILER
-    follows = f"  follows from {finding.cause}: it goes when that is mended"
+    follows = f"  follows from {finding.cause}: fix that first"
     if finding.fault == UNEXPECTED:
         head = f"{name} keeps {finding.property}, which its contract expects to fail"
         return [(clean(head), "bold"), (clean(f"  {finding.message}"), "")]
@@ -234,7 +234,7 @@ def _list_undecided(report: Report) -> Iterable[Line]:
     if report.unvisited:
         more = len(report.unvisited) - 1
         others = f" and {more} more: --json has all" if more else ""
-        yield (clean(f"not visited: {_cut(report.unvisited[0])}{others}"), "dim")
+        yield (clean(f"path not visited: {_cut(report.unvisited[0])}{others}"), "dim")
 
 
 def _cut(text: str) -> str:

@@ -172,7 +172,7 @@ def _require_writable(name: str, files: Iterable[str], force: bool) -> None:
         if os.path.realpath(path) == os.path.realpath(file):
             raise ValueError(f"--output: got {name!r}, the target itself, expected another file")
     if os.path.lexists(path) and not force:
-        raise ValueError(f"{name}: got a file that is there, expected none, or --force")
+        raise ValueError(f"{name}: the file exists; use --force to overwrite it")
     if reason := find_obstacle(name):
         raise ValueError(f"--output: got {name!r} ({reason}), expected a file that can be written")
 

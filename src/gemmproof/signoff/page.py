@@ -35,7 +35,7 @@ from gemmproof.signoff.rules import format_value, group_by_module
 
 # -- text ----------------------------------------------------------------------------------------
 PREDICTED = "equals_prediction"  # properties/judges/determinism.py imports torch
-BESIDES = "Besides, since the baseline"
+BESIDES = "Other changes since the baseline"
 SHORT = 12  # digits of a hash
 CHANGES_SHOWN = 20  # changes that the output shows: --json has all
 _STYLES = {SIGNED: "", INCOMPLETE: STYLES["incomplete"], REFUSED: STYLES["fail"]}
@@ -65,13 +65,9 @@ def lines(signed: Signoff) -> list[Line]:
 def list_unused(signed: Signoff, accepted: Iterable[str]) -> list[Line]:
     """Return notes on values of --accept that match no change, such as one that is fixed."""
     used = {word for change in signed.changes if change.accepted for word in list_accepting(change)}
-    reason = (
-        "no --baseline, which it is about" if signed.baseline is None else "nothing of that kind"
-    )
+    reason = "no --baseline" if signed.baseline is None else "no such change"
     unused = [word for word in dict.fromkeys(accepted) if word not in used]
-    return [
-        (clean(f"note: --accept {word}: got {reason}, accepted nothing"), "") for word in unused
-    ]
+    return [(clean(f"note: --accept {word}: {reason} to accept"), "") for word in unused]
 
 
 def list_uncounted(signed: Signoff) -> Iterator[Line]:
@@ -81,7 +77,7 @@ def list_uncounted(signed: Signoff) -> Iterator[Line]:
         if uncounted:
             of = f"{len(uncounted)} of {format_count(len(signed.kernels), 'kernel')}"
             reason = f"{uncounted[0].report.target}: {getattr(uncounted[0], name)}"
-            yield (clean(f"note: --{option} does not count for {of}: {reason}"), "")
+            yield (clean(f"note: --{option} is ignored for {of}: {reason}"), "")
 
 
 def _list_drift(signed: Signoff) -> list[Line]:
@@ -120,7 +116,7 @@ def format_inputs(inputs: Inputs) -> str:
     """Format the inputs in one line."""
     target = f"bits of {inputs.target}" if inputs.target else "exact IEEE dots"
     device = "simulated and launched" if inputs.device == "cuda" else "simulated"
-    parts = [device, target, f"seed {inputs.seed}", f"{inputs.max_examples} cases of each format"]
+    parts = [device, target, f"seed {inputs.seed}", f"{inputs.max_examples} cases per format"]
     return ", ".join([*parts, "proofs tried" if inputs.proof else "no proofs tried"])
 
 
@@ -211,7 +207,7 @@ def format_mutation(kernel: KernelRecord) -> str:
     if score is None:
         return NOT_MEASURED + (f" ({kernel.why_not_mutated})" if kernel.why_not_mutated else "")
     text = f"{score.killed} of {format_count(score.killed + score.survivors, 'mutant')} killed"
-    others = {"equivalent": score.equivalent, "without a difference seen": score.unseen}
+    others = {"equivalent": score.equivalent, "with no difference seen": score.unseen}
     text += "".join(f", {count} {what}" for what, count in others.items() if count)
     sampled = f"; a sample of {score.tried} of {score.of}" if score.tried < score.of else ""
     return text + sampled

@@ -50,7 +50,7 @@ NAMES_SHOWN = 6  # names of each sort
 def compare_source(old: Judged, new: Judged) -> Iterator[Change]:
     """Yield that the source changed."""
     if old.facts is None or new.facts is None:
-        yield SIGNED, "source not compared: it is not known of both"
+        yield SIGNED, "source not compared: not known for both"
     elif old.facts.digest != new.facts.digest:
         yield SIGNED, describe_source(old.facts.source, new.facts.source)
 
@@ -61,7 +61,7 @@ def describe_source(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     sorts = {
         "": changed,
         "new ": [label for label in new if label not in old],
-        "gone ": [label for label in old if label not in new],
+        "removed ": [label for label in old if label not in new],
     }
     parts = (f"{sort}{_list(labels)}" for sort, labels in sorts.items() if labels)
     return f"source changed: {'; '.join(parts)}"
@@ -125,7 +125,7 @@ def compare_guarantees(old: Judged, new: Judged) -> Iterator[Change]:
         )
         for name in excused:
             if name not in known and name not in failed:
-                text = f"{name} is no longer guaranteed, it is expected to fail: {excused[name]}"
+                text = f"{name} is no longer guaranteed but expected to fail: {excused[name]}"
                 yield REFUSED, text
 
 
@@ -147,9 +147,9 @@ def _list_lost(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     if old["spills"] is not None and (new["spills"] is None or new["spills"] > old["spills"]):
         yield f"spills of at most {old['spills']} bytes are no longer guaranteed"
     if lost := [gpu for gpu in old["fits"] if gpu not in new["fits"]]:
-        yield f"that it fits on {' '.join(lost)} is no longer guaranteed"
+        yield f"fitting on {' '.join(lost)} is no longer guaranteed"
     if FORMATS[old["accumulator"]].p > FORMATS[new["accumulator"]].p:
-        yield f"sums are kept in {new['accumulator']} in place of {old['accumulator']}"
+        yield f"the accumulator is {new['accumulator']} instead of {old['accumulator']}"
 
 
 def _find_lost(old: str, new: str) -> int | None:
@@ -180,16 +180,16 @@ def compare_mutation(old: Judged, new: Judged) -> Iterator[Change]:
     was, now = old.kernel.mutation, new.kernel.mutation
     if was is not None and now is None and new.kernel.is_held:  # else graver reasons apply
         reason = new.kernel.why_not_mutated or "--mutation was left out"
-        yield INCOMPLETE, f"its mutants had a score; now none: {reason}"
+        yield INCOMPLETE, f"the mutation score is missing now: {reason}"
     if was is not None and now is not None and now.survivors > was.survivors:
-        yield REFUSED, f"{format_count(now.survivors, 'mutant')} survive, {was.survivors} did"
+        yield REFUSED, f"{format_count(now.survivors, 'mutant')} survive, {was.survivors} before"
 
 
 def compare_drift(old: Judged, new: Judged) -> Iterator[Change]:
     """Yield that sums keep less than before, in any format, or that this is no longer measured."""
     measured = [drift for drift in old.kernel.drift if drift.name]
     if measured and not new.kernel.drift:
-        yield INCOMPLETE, "its drift was measured; now that was not tried (--drift)"
+        yield INCOMPLETE, "its drift was measured, but not this time (--drift)"
         return
     current = {drift.format: drift for drift in new.kernel.drift}
     for was in measured:
@@ -197,22 +197,25 @@ def compare_drift(old: Judged, new: Judged) -> Iterator[Change]:
         if now is None or now.missed:  # which is a lost guarantee, or reported as such
             continue
         if not now.name:
-            yield INCOMPLETE, f"its drift in {was.format} was measured; now it is not: {now.why}"
+            yield (
+                INCOMPLETE,
+                f"its drift in {was.format} was measured, but not this time: {now.why}",
+            )
         elif was.gpu != now.gpu:
             yield SIGNED, f"drift in {was.format} not compared: {was.gpu} -> {now.gpu}"
         elif lost := list(_list_narrowed(was, now)):
             text = f"{', '.join(lost)} ({was.name} -> {now.name})"
-            yield REFUSED, f"sums of {was.format} got narrower: {text}"
+            yield REFUSED, f"sums in {was.format} keep fewer bits: {text}"
         elif was.name != now.name:
-            yield SIGNED, f"the accumulator of {was.format} changed: {was.name} -> {now.name}"
+            yield SIGNED, f"the accumulator for {was.format} changed: {was.name} -> {now.name}"
 
 
 def _list_narrowed(old: DriftClass, new: DriftClass) -> Iterator[str]:
     """Yield the ways in which sums keep less than before."""
     if new.keeps < old.keeps:
-        yield f"{old.keeps} bits were kept, now {new.keeps}"
+        yield f"{new.keeps} bits kept, {old.keeps} before"
     if new.reads < old.reads:
-        yield f"{old.reads} bits of operands counted, now {new.reads}"
+        yield f"{new.reads} bits of operands used, {old.reads} before"
     if new.truncated and not old.truncated:
         yield "c is truncated now"
 
@@ -226,7 +229,7 @@ def compare_properties(old: Judged, new: Judged) -> Iterator[Change]:
     ran = [p for p in old.kernel.report.properties if p.status != NOT_RUN]
     on_gpu = [p for p in ran if p.backend == "cuda"] if new.inputs.device == "cpu" else []
     if on_gpu:
-        yield INCOMPLETE, f"{format_count(len(on_gpu), 'property')} ran on a GPU, none does now"
+        yield INCOMPLETE, f"{format_count(len(on_gpu), 'property')} ran on a GPU before, none now"
     is_same_search = old.inputs == replace(new.inputs, kernels=old.inputs.kernels)
     # with other draws a property may apply to no case
     is_excused = not is_same_search or (_is_same_kernel(old, new) and old.versions == new.versions)
@@ -242,14 +245,17 @@ def compare_proofs(old: Judged, new: Judged) -> Iterator[Change]:
     """Yield the properties that were proved and are not, and those that are proved now."""
     for was, now in _list_both(old, new):
         if now.is_proved and not was.is_proved:
-            yield SIGNED, f"{now.label} is proved now"
+            yield SIGNED, f"{now.label} is now proved"
         if not was.is_proved or now.is_proved or now.status == "fail":
             continue
         if now.proof is None:
-            yield INCOMPLETE, f"{now.label} was proved; now that was not tried"
+            yield INCOMPLETE, f"{now.label} was proved before; no proof was tried now"
         else:
             weight = INCOMPLETE if now.proof.cut else REFUSED
-            yield weight, f"{now.label} was proved; now {now.proof.status}: {now.proof.why}"
+            yield (
+                weight,
+                f"{now.label} was proved before, is {now.proof.status} now: {now.proof.why}",
+            )
 
 
 def compare_errors(old: Judged, new: Judged) -> Iterator[Change]:
@@ -269,32 +275,32 @@ def compare_limits(old: Judged, new: Judged) -> Iterator[Change]:
         if now is None:
             # another kernel may guarantee it now, or it does not apply
             if was.status == "holds" and _is_same_kernel(old, new):
-                yield INCOMPLETE, f"{was.name} held; now it is not tried"
+                yield INCOMPLETE, f"{was.name} held before; not tried now"
         elif was.status == "holds" and now.status == "not tried":
-            yield INCOMPLETE, f"{was.name} held; now it is not tried: {now.message}"
+            yield INCOMPLETE, f"{was.name} held before; not tried now: {now.message}"
         elif was.status == "holds" and now.status != "holds":
-            yield REFUSED, f"{was.name} held; now {now.message}"
+            yield REFUSED, f"{was.name} held before; now {now.message}"
         elif was.status == "limit" and now.status == "holds":
-            yield SIGNED, f"{was.name} is no limit any more"
+            yield SIGNED, f"{was.name} is no longer a limit"
         elif was.proof and now.proof and was.proof != now.proof:
-            yield SIGNED, f"{was.name}: its exact limit was {was.proof}; now {now.proof}"
+            yield SIGNED, f"{was.name}: the exact limit was {was.proof}; now {now.proof}"
 
 
 def compare_bits(old: Judged, new: Judged) -> Iterator[Change]:
     """Yield the cases whose results have other bits."""
     was, now = old.kernel.report.coverage, new.kernel.report.coverage
     if was is None or now is None or old.inputs.target != new.inputs.target:
-        yield SIGNED, "bits not compared: of another target, or not known"
+        yield SIGNED, "bits not compared: different targets, or not known"
         return
     known = {entry.case: entry.digest for entries in was.bits.values() for entry in entries}
     common = [e for entries in now.bits.values() for e in entries if e.case in known]
     if not common:
-        yield SIGNED, "bits not compared: no case is in both"
+        yield SIGNED, "bits not compared: no case in common"
     if changed := [entry.case for entry in common if entry.digest != known[entry.case]]:
         shown = " ".join(changed[:CASES_SHOWN]) + " ..." * (len(changed) > CASES_SHOWN)
         text = f"bits changed at {len(changed)} of {format_count(len(common), 'case')}: {shown}"
         if _is_same_kernel(old, new) and old.versions == new.versions:
-            yield INCOMPLETE, f"{text}, though source, contract and versions did not"
+            yield INCOMPLETE, f"{text}, though source, contract and versions are the same"
         else:
             yield SIGNED, text
 
@@ -340,7 +346,7 @@ def compare(before: Signoff, now: Signoff) -> Iterator[Reason]:
             yield Reason(name, *_explain_missing(name, now))
     for name in new:
         if name not in old:
-            yield Reason(name, "new", SIGNED, "new: the baseline does not have it")
+            yield Reason(name, "new", SIGNED, "new: not in the baseline")
     for name in new:
         if name in old:
             judged = (
@@ -365,8 +371,8 @@ def _compare_inputs(before: Signoff, now: Signoff) -> Iterator[Reason]:
 
 def _explain_missing(name: str, now: Signoff) -> tuple[str, str, str]:
     if now.inputs.kernels:
-        return "inputs", SIGNED, "not compared: --kernel left it out"
+        return "inputs", SIGNED, "not compared: not named by --kernel"
     if name in now.left_out:
-        reason = "the baseline has it judged on a GPU, and this run had none"
+        reason = "checked on a GPU in the baseline, but this run had none"
         return "kernel", INCOMPLETE, reason
-    return "kernel", REFUSED, "gone: the baseline has it, and it is not registered"
+    return "kernel", REFUSED, "gone: in the baseline, but no longer registered"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Drifts = dict[str, tuple[DriftClass, ...]]  # by the kernel's name
 
 INTERRUPTED = "stopped after 0 cases: interrupted"
-UNDER_WAY = "not judged when this was written: the run was under way"
+UNDER_WAY = "not checked yet when this was written"
 FAIL_FAST = "not run: --fail-fast"
 
 
@@ -60,7 +60,7 @@ def find_mistake(options: SignoffOptions) -> str | None:
         except ValueError as error:
             return str(error)
         if options.pages.drift:
-            return "--drift: got --case beside it, expected one of them"
+            return "--drift: got --case too, expected one of the two"
     if not Path(options.conftest).is_file():
         expected = "expected a conftest.py that registers kernels"
         return f"--conftest: got {options.conftest!r} (no such file), {expected}"
@@ -271,15 +271,14 @@ def _summarise(options: SignoffOptions, reports: list[Report], signed: Signoff) 
     """Return the table of all kernels, their verdicts, and the regressions against a baseline."""
     width = shutil.get_terminal_size((100, 24)).columns
     out: list[Line] = [(row, "") for row in table(reports, width)]
-    legend = "cases judged; before them, the worst error as a share of its bound"
-    if any(p.is_proved for report in reports for p in report.properties):
-        legend += ", and what is proved for every size"
+    proofs = any(p.is_proved for report in reports for p in report.properties)
+    legend = f"worst error as a fraction of its bound,{' proved for every size,' * proofs} cases"
     out += [("", ""), (legend, "dim")]
     counts = {v: sum(r.verdict == v for r in reports) for v in GRAVEST_FIRST}
     summary = ", ".join(f"{count} {v}" for v, count in counts.items() if count)
     weights = [weigh(change) for change in signed.changes]
     against = [f"{weights.count(w)} {w}" for w in (REFUSED, INCOMPLETE) if w in weights]
-    summary = f"{summary or 'no kernel judged'}"
+    summary = f"{summary or 'no kernel checked'}"
     summary += f"; against the baseline: {', '.join(against)}" if against else ""
     verdict = (f"signoff: {signed.code} ({summary})", STYLES[signed.code])
     return [*out, verdict, *note_unpredicted(options.search.gpu)]

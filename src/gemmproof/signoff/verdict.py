@@ -56,22 +56,23 @@ def read_baseline(name: str) -> Signoff:
 
     data = read_record(dict[str, Any], name, BASELINE_FORM)
     if "kernels" not in data:
-        raise refuse("no sign-off")
+        raise refuse("not a sign-off")
     if data.get("schema") != SIGNOFF_SCHEMA:
         raise refuse(f"schema {data.get('schema')!r}, not {SIGNOFF_SCHEMA}: sign off again")
     if FIELD not in data:
         raise refuse("it has no hash")
     try:
         if not is_sealed(data):
-            raise refuse("edited: its hash is not that of what it says")
+            raise refuse("edited: its hash does not match its contents")
     except RecursionError:
-        raise refuse("nested too deep") from None
+        raise refuse("nested too deeply") from None
     try:
         signoff = Signoff.from_dict(data)
         _try_out(signoff)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        reason = " ".join(f"{type(error).__name__} {error}".split())
-        raise refuse(f"not as it is written: {reason}") from None
+        kind = "" if isinstance(error, ValueError) else type(error).__name__
+        reason = " ".join(f"{kind} {error}".split())
+        raise refuse(f"malformed: {reason}") from None
     if signoff.inputs.case is not None:
         raise refuse("of one case only")
     return signoff
@@ -103,15 +104,15 @@ class Timed:
         """
         rows = [row for row in self.report.rows if row.kernel == kernel and row.ratio is not None]
         if not rows:
-            return None, f"{self.name} has no ratio of it"
+            return None, f"{self.name} has no ratio for it"
         run = self.report.facts
         declared = run.get(f"{SOURCE}{kernel}", "").split()
         if not declared:
-            return None, f"{self.name} does not say of which source"
+            return None, f"{self.name} does not name the source it measured"
         if facts is None or not facts.source:
             return None, "its source is not known"
         if not set(declared) <= {word for text in facts.source.values() for word in text.split()}:
-            return None, f"{self.name} is of another source"
+            return None, f"{self.name} measured a different source"
         return Benchmark(run["device"], run["date"], _summarise(rows)), ""
 
 
@@ -148,14 +149,14 @@ class Mutated:
     def find(self, kernel: str, facts: Identity | None) -> tuple[MutationScore | None, str]:
         """Return the score of a kernel, or None and the reason why it does not count."""
         if kernel not in self.kernels:
-            return None, f"{self.name} has no mutants of it"
+            return None, f"{self.name} has no mutants for it"
         score = self.kernels[kernel]
         if not score.source:
-            return None, f"{self.name} does not say of which source"
+            return None, f"{self.name} does not name the source it measured"
         if facts is None or not facts.source:
             return None, "its source is not known"
         if score.source != facts.digest:
-            return None, f"{self.name} is of another source"
+            return None, f"{self.name} measured a different source"
         if not score.whole:
             return None, f"{self.name} was cut short"
         killed, equivalent, survivors, unseen = (score.counts[outcome] for outcome in _COUNTED)
@@ -203,11 +204,11 @@ def add_drift(
 def _explain_unmeasured(report: Report, request: CheckRequest) -> str:
     """Return why no drift is measured in any format, "" if there is no reason."""
     if report.verdict != "pass":
-        return f"its check: {report.verdict}"
+        return f"the verdict of its check is {report.verdict}"
     if report.expected:  # which sums of a failing kernel are its own?
         return "its check fails as expected"
     if request.gpu in UNMODELLED:
-        return f"{request.gpu} has no model of its matrix cores"
+        return f"no model of the matrix cores of {request.gpu}"
     return ""
 
 
@@ -259,7 +260,7 @@ def _join(report: Report, drifts: Sequence[Report], missed: Sequence[DriftClass]
 
 
 # -- verdict -------------------------------------------------------------------------------------
-ALONE = "left out: registered device_only, it is judged with --device cuda"
+ALONE = "left out: registered as device_only, checked only with --device cuda"
 _CODES: dict[str, Verdict] = {REFUSED: "fail", INCOMPLETE: "incomplete", SIGNED: "pass"}
 
 
@@ -316,9 +317,9 @@ def _accept(changes: Iterable[Reason], accepted: Collection[str]) -> Iterator[Re
 def _list_reasons(signoff: Signoff, baseline: Signoff | None) -> Iterator[Reason]:
     """Yield the reasons that need no baseline, and what the sign-off does not cover."""
     if not signoff.kernels:
-        yield Reason("", "incomplete", INCOMPLETE, "no kernel was judged")
+        yield Reason("", "incomplete", INCOMPLETE, "no kernel was checked")
     if signoff.inputs.case is not None:
-        yield Reason("", "incomplete", INCOMPLETE, "only one case was judged (--case)")
+        yield Reason("", "incomplete", INCOMPLETE, "only one case was checked (--case)")
     if signoff.inputs.kernels:
         yield Reason("", "inputs", SIGNED, "only the kernels that --kernel names were judged")
     known = {k.report.target: k.report for k in baseline.kernels} if baseline else {}
@@ -338,7 +339,7 @@ def _explain(report: Report, before: Report | None) -> Iterator[Reason]:
         if not known.startswith(" "):  # the reason, not its details
             yield Reason(report.target, "expected", SIGNED, known)
     if report.verdict in ("error", "incomplete"):
-        text = report.note or "it was not judged"
+        text = report.note or "it was not checked"
         yield Reason(report.target, report.verdict, INCOMPLETE, text)
     elif report.verdict == "fail" and not report.findings:
         yield Reason(report.target, "finding", REFUSED, report.note or "it fails")

@@ -161,14 +161,14 @@ class WorkerExit:
                 self.end, self.file = "left", self.where and self.where.rpartition(":")[0]
         elif status < 0:
             name = format_signal(-status)
-            self.end, self.how = "crash", f"a process that died of {name}"
+            self.end, self.how = "crash", f"the process died of {name}"
             if -status in OUTSIDE:
-                oom = " (Linux does so where memory runs out)" * (name == "SIGKILL")
-                self.end, self.how = "killed", f"killed from outside by {name}{oom}"
+                oom = " (Linux does this when memory runs out)" * (name == "SIGKILL")
+                self.end, self.how = "killed", f"the process was killed from outside by {name}{oom}"
             elif "std::bad_alloc" in self.output:
-                self.end, self.how = "full", f"this machine refused memory: {self.how}"
+                self.end, self.how = "full", f"this machine refused an allocation: {self.how}"
         else:
-            self.end, self.how = "crash", f"a process that ended itself with status {status}"
+            self.end, self.how = "crash", f"the process exited with status {status}"
 
     def explain_failure(self, name: str) -> str | None:
         """Return, in one line, why a worker that was asked about `name` gave no answer.
@@ -183,4 +183,4 @@ class WorkerExit:
         if self.done or self.case:
             return None
         remedy = f"; {REMEDY}" if self.end in ("hang", "memory") else ""
-        return f"{self.where or name}: loading it: {self.how}{remedy}"
+        return f"{self.where or name}: while loading it, {self.how}{remedy}"

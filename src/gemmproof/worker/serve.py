@@ -52,7 +52,7 @@ def main(folder: str) -> None:
         os.kill(os.getpid(), signal.SIGINT)
     except MemoryError as error:
         text = str(error) or type(error).__name__
-        emit(Failed("full", f"this machine refused memory to gemmproof itself ({text})"))
+        emit(Failed("full", f"this machine refused an allocation of gemmproof itself ({text})"))
     except BaseException as error:  # an error of the engine, not of the target
         traceback.print_exc()
         emit(Failed("internal", format_error(error)))

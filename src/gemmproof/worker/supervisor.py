@@ -87,10 +87,10 @@ def explain_end(
     elif broken == "hang" and own and not worker.is_launching:
         allowed = _find_allowed(limits, worker)
         worker.end = "slow"
-        worker.how = f"no sign of progress for {allowed:g} s in gemmproof's own code, at {own}"
+        worker.how = f"no progress for {allowed:g} s in gemmproof's own code, at {own}"
     elif broken == "hang":
         allowed = _find_allowed(limits, worker)
-        worker.end, worker.how = "hang", f"no end after {allowed:g} s"
+        worker.end, worker.how = "hang", f"it timed out after {allowed:g} s"
     else:
         _explain_memory(worker, limits, used, own)
 
@@ -99,17 +99,19 @@ def _explain_memory(worker: WorkerExit, limits: Limits, used: int, own: str | No
     """Blame the kernel if most memory was allocated in its case, by its own code."""
     allowed = min(limits.memory, limits.free)
     asked = limits.memory <= limits.free
-    whose = "by --memory-limit" if asked else "by what this machine has free"
-    worker.how = f"{_gib(used)} of memory in use ({allowed / 2**30:.3g} allowed)"
+    whose = "by --memory-limit" if asked else "by the free memory of this machine"
+    allows = f"{allowed / 2**30:.3g} allowed"
+    worker.how = f"it used {_gib(used)} of memory ({allows})"
     ready = worker.held_when_ready or 0
     before = worker.held_at_case if worker.cases else ready
     worker.end = "memory" if asked and not own and used - before > used / 2 else "full"
     if ready > allowed:
-        needs = f"more than the {_gib(ready)} that gemmproof holds before it loads a kernel"
+        needs = f"more than the {_gib(ready)} that gemmproof needs before it loads a kernel"
         message = f"memory: got {allowed / 2**30:.3g} GiB allowed {whose}, expected {needs}"
         worker.failure = Failed("error", message)
     elif worker.end == "full":
-        worker.how += f" {whose}, of which {_gib(before)} before this case"
+        before_it = f"{_gib(before)} before this case"
+        worker.how = f"it used {_gib(used)} of memory ({allows} {whose}; {before_it})"
 
 
 def _gib(count: int) -> str:
@@ -192,7 +194,7 @@ def watch(
         assert again is not None
         again.undecided = undecided
         if again.end == "killed":
-            again.how = f"twice {again.how}"
+            again.how = f"{again.how}, twice"
         worker = again
     worker.seconds = time.monotonic() - started
     return worker

@@ -160,7 +160,7 @@ for M in range(1, 6):
 def test_a_project_that_cannot_be_written_is_one_line(capsys):
     Path(".gemmproof").touch()  # a file: it fails for root too, who may write everywhere
     assert judge("60") == 1
-    message = "File exists: no failing case is kept for the next time"
+    message = "File exists: no failing case is saved"
     assert capsys.readouterr().err == f"gemmproof: {Path.cwd()}/.gemmproof: {message}\n"
 
 

@@ -82,10 +82,10 @@ MISTAKES = [
     ),
     ("check my_kernels.py:matmul --json absent/x.json", "--json: got 'absent/x.json' (No such"),
     ("check my_kernels.py:matmul --junit folder.py", "--junit: got 'folder.py' (Is a directory)"),
-    ("check my_kernels.py:matmul --json - --junit -", "--junit: got '-' as for --json"),
+    ("check my_kernels.py:matmul --json - --junit -", "--junit: got '-', the file of --json"),
     ("explain my_kernels.py:matmul --svg x.png", "got 'x.png', expected a name that ends in .svg"),
     ("drift my_kernels.py:matmul --svg x.pdf", "got 'x.pdf', expected a name that ends in .svg"),
-    ("check my_kernels.py:matmul --json x --junit ./x", "--junit: got './x' as for --json"),
+    ("check my_kernels.py:matmul --json x --junit ./x", "--junit: got './x', the file of --json"),
     (
         "check my_kernels.py:matmul --operand lambda=fp16[M] --spec a@b",
         "--operand: got 'lambda=fp16[M]', expected NAME=FORMAT[AXIS, ...]",

@@ -89,8 +89,12 @@ def judge(wrapper, limits=None, **terms):
 @pytest.mark.parametrize(
     ("does", "limits", "message"),
     [
-        ("sleep 1000", Limits(case=0.5), "no end after 2 s, with a larger --time-limit more"),
-        ("kill -SEGV $PPID", Limits(), "a process that died of SIGSEGV"),
+        (
+            "sleep 1000",
+            Limits(case=0.5),
+            "it timed out after 2 s; a larger --time-limit allows more",
+        ),
+        ("kill -SEGV $PPID", Limits(), "the process died of SIGSEGV"),
     ],
     ids=["hangs", "crashes"],
 )
@@ -105,8 +109,8 @@ def test_a_compiler_that_ends_badly_costs_its_launch_alone(does, limits, message
         "fits_on_its_gpus": ("not run", 1),
     }
     names = "uses_tensor_cores, fits_on_its_gpus"
-    reason = f"tile_kernel fp16 for sm_80: got {message}, expected a binary"
-    assert report.note == f"not judged wholly: {names}: {reason}"
+    reason = f"tile_kernel fp16 for sm_80: not compiled: {message}"
+    assert report.note == f"not fully checked: {names}: {reason}"
 
 
 @pytest.mark.lane("full")
@@ -144,7 +148,7 @@ def test_what_a_tool_says_of_itself_is_no_finding(says, verdict, reason, ptxas):
     report = check(KernelUnderTest("k", kernels.right, contract), case=Case(64, 64, 64))
     assert report.verdict == verdict
     # nothing else is known about a launch that is not compiled
-    names, launch, why = report.note.removeprefix("not judged wholly: ").split(": ", 2)
+    names, launch, why = report.note.removeprefix("not fully checked: ").split(": ", 2)
     assert "spills_no_more" in names
     assert launch.split() == ["tile_kernel", "fp16", "for", "sm_80"]
     assert why.startswith(f"not compiled: {reason}")

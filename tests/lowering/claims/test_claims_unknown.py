@@ -61,7 +61,7 @@ def test_a_dot_that_is_not_recognised(name, unit, message, monkeypatch):
     report = judge()
     assert (report.verdict, report.findings) == ("incomplete", ())
     assert fared(report) == {TENSOR_CORES: "not run", SPILLS: "pass", FITS: "pass"}
-    named = "not judged wholly: uses_tensor_cores: tile_kernel fp16 for sm_86: "
+    named = "not fully checked: uses_tensor_cores: tile_kernel fp16 for sm_86: "
     assert report.note.startswith(named)
     assert report.note.endswith(message)
 

@@ -28,11 +28,11 @@ def _here(monkeypatch):
 @pytest.mark.parametrize(
     ("engine", "how"),
     [
-        ("hangs", "no end after 1.6 s"),
-        ("crashes", "a process that died of SIGSEGV"),
-        ("leaves", "a process that ended itself with status 0"),
-        ("killed", "killed from outside by SIGKILL"),
-        ("fills", "GiB of memory in use (0.25 allowed)"),
+        ("hangs", "it timed out after 1.6 s"),
+        ("crashes", "the process died of SIGSEGV"),
+        ("leaves", "the process exited with status 0"),
+        ("killed", "the process was killed from outside by SIGKILL"),
+        ("fills", "GiB of memory (0.25 allowed)"),
     ],
 )
 def test_a_proof_that_ends_its_process_loses_no_verdict(run, engine, how):
@@ -80,7 +80,7 @@ def test_what_is_proved_is_shown_on_one_line_in_every_form(example, tmp_path, ca
     texts("properties that are proved and not decided", "\n".join(named), scope=scope)
     reason = "load of a: its address hangs on data"
     at = out.index(f"not decided for every size: {reason} (offsets_fit)")
-    assert out[at + 1] == "not visited: M > 1024"
+    assert out[at + 1] == "path not visited: M > 1024"
     report = json.loads(Path(json_).read_text())
     proofs = {p["name"]: p["proof"] for p in report["properties"]}
     nothing = {"scope": "", "why": "", "cut": ""}

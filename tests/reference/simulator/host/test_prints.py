@@ -63,7 +63,7 @@ def test_a_single_case_shows_names_values_and_programs(tmp_path, monkeypatch, ca
 def test_long_output_is_cut(tmp_path, monkeypatch, capsys):
     out = run_check(tmp_path, monkeypatch, capsys, "--case", '{"M": 2, "N": 320, "K": 4}')
     assert [line[:4] for line in out[1:41]] == ["  | "] * 40
-    assert out[41] == "  and 60 lines more"
+    assert out[41] == "  and 60 more lines"
 
 
 def test_many_cases_show_nothing_of_it(tmp_path, monkeypatch, capsys):
