@@ -58,7 +58,7 @@ def test_a_stand_in_predicts_the_bits():
     assert statuses(report)["equals_prediction"][1] >= 6
     equal, total = report.note.split("; ")[1].split(" predicted")[0].split(" of ")
     assert equal == total != "0"
-    unseen = report.note.partition("not seen: Gluon: ")[2]
+    unseen = report.note.partition("not checked (Gluon): ")[2]
     assert unseen.split(", ")[:2] == ["compiles", "stays_in_bounds"]
     assert "equals_prediction" not in unseen
 

@@ -63,7 +63,7 @@ SAID = {
     "narrow": "fp16 tensor core F=25 L=16, worse than the declared fp32; on sm_90",
     "formula": "not measured (its result is a formula, no plain product)",
     "tiny": "not measured (its contract has no 128 x 512 by 512 x 64)",
-    "wrong": "not measured (its check: fail)",
+    "wrong": "not measured (the verdict of its check is fail)",
 }
 CASE = '{"M":1,"N":1,"K":1,"dtype":"fp16"}'
 

@@ -286,7 +286,7 @@ def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
     if lane.outputs:
         yield f"{lane.equal:,} of {lane.outputs:,} predicted outputs equal"
     if unseen := list_unseen(lane.kernel):
-        yield f"not simulated{': Gluon' * lane.unseen}: {', '.join(unseen)}"
+        yield f"not checked{' (Gluon)' * lane.unseen}: {', '.join(unseen)}"
     if lane.broken:
         yield "stopped there: the CUDA error left the device unusable"
     for what, count in lane.passed_over.items():
