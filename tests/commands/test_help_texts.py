@@ -19,9 +19,11 @@ EVERY = {record.command.name: record for record in COMMANDS}
 
 def split_example(example: str) -> list[str]:
     """Return the words of an example, or of the command whose output the shell evaluates."""
-    words = shlex.split(example)
+    arguments = shlex.split(example)
     return (
-        shlex.split(words[1].removeprefix("$(").removesuffix(")")) if words[0] == "eval" else words
+        shlex.split(arguments[1].removeprefix("$(").removesuffix(")"))
+        if arguments[0] == "eval"
+        else arguments
     )
 
 
