@@ -1,7 +1,7 @@
-"""The pages of docs/ that are made from what the suite finds; none needs a GPU.
+"""Generate the tables and pictures of the pages of docs/; no command needs a GPU.
 
 A command rewrites its page, or writes it to --out FILE. With --check it writes nothing and exits
-with 1 where the page says something else, times apart.
+with 1 if the page is out of date, apart from times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faulty matrix products, held against acceptance rules in public use and the derived bound.
+"""Faulty matrix products, judged by acceptance rules in public use and by the derived bound.
 
 THE CONSTANTS BELOW ARE OTHER PEOPLE'S RULES UNDER TEST. gemmproof itself has no tolerance constant:
 its own rule is the last one, and takes its limit from reference/bounds.py.
@@ -160,9 +160,9 @@ def compare_rules(size: int, fmt: str) -> str:
 
 
 def make_page(size: int = 1024, check: bool = False, out: Path | None = None) -> int:
-    """Make the tables of acceptance-rules.md: which rule rejects which faulty product.
+    """Make the tables of docs/explanation/acceptance-rules.md: which rule rejects which fault.
 
-    M, N and K are --size. One core, one seed, half a minute.
+    --size is M, N and K. Takes half a minute on one core.
     """
     began = time.monotonic()
     tables = {fmt: compare_rules(size, fmt) for fmt in ("fp16", "bf16")}

@@ -1,4 +1,4 @@
-"""Pages on the kernels of tests/corpora: each is judged, its findings or proofs tabulated."""
+"""Pages on the kernels of tests/corpora: their findings and proofs, tabulated."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class JudgedMutant(NamedTuple):
 
 
 def judge_mutant(mutant: Mutant, examples: int) -> JudgedMutant:
-    """The first finding of a mutant's check."""
+    """Check a mutant and return its first finding."""
     report = check(mutant.kernel, max_examples=examples, target=mutant.target)
     return JudgedMutant(mutant, next(iter(report.findings), None), report.seconds)
 
 
 def tabulate_caught_classes(rows: list[JudgedMutant]) -> str:
-    """A table with a row for each class of mutants, from rows in the order of the classes."""
+    """Tabulate the classes of mutants, from rows in the order of the classes."""
     cells = []
     for letter, group in groupby(rows, lambda row: row.mutant.letter):
         own = list(group)
@@ -67,17 +67,17 @@ def tabulate_caught_classes(rows: list[JudgedMutant]) -> str:
         caught = sum(row.caught for row in own)
         name = f"{letter}. {CLASSES[letter]}"
         cells.append([name, str(len(own)), str(caught), found_by, seconds])
-    return make_table(("class", "mutants", "caught", "found by", "median, slowest s"), cells)
+    return make_table(("class", "mutants", "caught", "found by", "median, slowest (s)"), cells)
 
 
 def tabulate_mutants(rows: list[JudgedMutant]) -> str:
-    """A table with a row for each mutant."""
+    """Tabulate the mutants."""
     cells = []
     for row in rows:
         f, finding_cells = row.finding, ["missed", "", "", ""]
         if f is not None:
             operands = ", ".join(word for word in (f.operand, f.axis) if word)
-            other = "" if row.caught else " (not as stated)"
+            other = "" if row.caught else " (not as declared)"
             finding_cells = [f.property + other, f.fault, operands, str(f.case)]
         cells.append(
             [row.mutant.letter, f"`{row.mutant.name}`", *finding_cells, f"{row.seconds:.2f}"]
@@ -87,19 +87,20 @@ def tabulate_mutants(rows: list[JudgedMutant]) -> str:
 
 
 def make_strength_page(examples: int = 100, check: bool = False, out: Path | None = None) -> int:
-    """Judge every mutant by --examples cases and make the tables of docs/results/strength.md.
+    """Check every mutant and make the tables of docs/results/strength.md.
 
-    Exits with 1 where a mutant is missed that tests/corpora/mutants/table.py says is caught, or is
-    found for another reason than it states.
+    Each is checked with --examples cases of each format. Takes many minutes. Exits with 1 if a
+    mutant that tests/corpora/mutants/table.py lists as caught is missed, or is caught for a reason
+    other than the declared one.
     """
     rows = [judge_mutant(m, examples) for m in (*MUTANTS, *SURVIVORS)]
     rows.sort(key=lambda row: (row.mutant.letter, not row.caught))
     times = [row.seconds for row in rows]
     missed = [row.mutant for row in rows if not row.caught]
     tables = {
-        "caught": f"{len(rows) - len(missed)} of {len(rows)} are caught, with up to {examples}"
-        f" cases before the first finding; median {median(times):.2f} s,"
-        f" slowest {max(times):.2f} s.",
+        "caught": f"{len(rows) - len(missed)} of {len(rows)} mutants are caught, with up to"
+        f" {examples} cases of each format. A check takes {median(times):.2f} s in the median,"
+        f" {max(times):.2f} s at most.",
         "classes": tabulate_caught_classes(rows),
         "mutants": tabulate_mutants(rows),
     }
@@ -143,7 +144,7 @@ class ProvedKernel:
 def judge_proofs(
     kernel: KernelUnderTest, letter: str, target: str | None, examples: int
 ) -> ProvedKernel:
-    """The proofs of a kernel after up to `examples` cases, those of its refutations among them."""
+    """Check a kernel with up to `examples` cases, refuting ones included, and return its proofs."""
     spent = 0.0
 
     def note(*arguments: object) -> object:
@@ -226,7 +227,7 @@ def run(
 
 # -- tables ----------------------------------------------------------------------------------------
 def tabulate_proofs(rows: Iterable[ProvedKernel]) -> str:
-    """A table with a row for each right kernel."""
+    """Tabulate the proofs of correct kernels."""
     cells = []
     for row in rows:
         statuses = (SHORT[row.status.get(name, "")] for name in PROVABLE)
@@ -235,7 +236,7 @@ def tabulate_proofs(rows: Iterable[ProvedKernel]) -> str:
 
 
 def tabulate_refuted_classes(rows: Iterable[ProvedKernel]) -> str:
-    """A table with a row for each class of mutants: proved, refuted and not decided."""
+    """Tabulate the classes of mutants: how many are proved, refuted and not decided."""
     cells = []
     for letter, group in groupby(sorted(rows, key=lambda row: row.letter), lambda r: r.letter):
         own = list(group)
@@ -247,26 +248,28 @@ def tabulate_refuted_classes(rows: Iterable[ProvedKernel]) -> str:
 
 
 def tabulate_reasons(rows: Iterable[ProvedKernel]) -> str:
-    """A table of the undecided properties of right kernels, with reasons."""
+    """Tabulate the undecided properties of correct kernels, with reasons."""
     cells = []
     for row in rows:
         for name, reason in row.why.items():
             if row.status[name] == NOT_DECIDED and not reason.startswith("it rests on"):
                 cells.append([f"`{row.name}`", name, reason.replace("|", "\\|")])
-    return make_table(("kernel", "property", "why it is not decided"), cells)
+    return make_table(("kernel", "property", "reason"), cells)
 
 
 def sum_up(right: list[ProvedKernel], wrong: list[ProvedKernel]) -> str:
-    """The counts of both tables, as text."""
+    """Return the counts of both tables as a list in Markdown."""
     address = [row.status[x] for row in right for x in PROVABLE[:-1] if x in row.status]
     product = [row.status[PROVABLE[-1]] for row in right if PROVABLE[-1] in row.status]
     times = [row.seconds for row in right] or [0.0]
     refuted = sum(REFUTED in row.status.values() for row in wrong)
     return (
-        f"Of {len(right)} right kernels, {address.count(PROVED)} of {len(address)} properties of"
-        f" addresses are proved, and of {len(product)} products {product.count(PROVED)}; median"
-        f" {median(times):.2f} s, slowest {max(times):.2f} s. Of {len(wrong)} wrong kernels,"
-        f" {refuted} are refuted by at least one property."
+        f"- {len(right)} correct kernels: {address.count(PROVED)} of {len(address)} properties of"
+        f" addresses and memory are proved, and {product.count(PROVED)} of {len(product)}"
+        f" products.\n"
+        f"- {len(wrong)} wrong kernels: {refuted} have at least one property that is refuted.\n"
+        f"- The proof of a correct kernel takes {median(times):.2f} s in the median,"
+        f" {max(times):.2f} s at most."
     )
 
 
@@ -274,11 +277,11 @@ def make_proofs_page(
     examples: int = 12, only: str = "", kept: Path | None = None,
     check: bool = False, out: Path | None = None,
 ) -> int:  # fmt: skip
-    """Prove every kernel of the corpora, and make the tables of docs/explanation/proofs.md.
+    """Prove every kernel of the corpora and make the tables of docs/explanation/proofs.md.
 
-    Some twenty minutes on two cores; with --kept FILE rows are kept there, and a run that was
-    interrupted goes on. --only takes kernels whose class and name contain a text, and prints the
-    tables. Exits with 1 where a case shows otherwise than a proof or a refutation says.
+    Takes 15 to 20 minutes on two cores. --kept FILE saves each row, so that an interrupted run can
+    continue. --only TEXT selects the kernels whose class and name contain the text, and prints the
+    tables instead. Exits with 1 if a case contradicts a proof or a refutation.
     """
     rows = sorted(run(examples, only, kept), key=lambda row: (row.letter, row.name))
     right, wrong = [x for x in rows if not x.letter], [x for x in rows if x.letter]
@@ -302,7 +305,7 @@ WRONG = 2  # wrong kernels of a family that the page shows
 
 
 class Style(NamedTuple):
-    """A manner in which public kernels are written: its name, where it is found, one of ours."""
+    """A style of public kernels: its name, projects that use it, and a kernel of that style."""
 
     name: str
     found_in: str
@@ -355,7 +358,10 @@ STYLES = (
 
 
 def make_styles_page(examples: int = 20, check: bool = False, out: Path | None = None) -> int:
-    """Judge a kernel of each style by --examples cases and make the tables of public-kernels.md."""
+    """Check a kernel of each style and make the tables of docs/results/public-kernels.md.
+
+    Each is checked with --examples cases of each format. Takes several minutes.
+    """
     reports = {style: judge_style(style, examples) for style in STYLES}
     styles, limits = tabulate_styles(reports), tabulate_limits(reports)
     tables = {"styles": styles, "limits": limits, "wrong": show_wrong()}
@@ -363,12 +369,12 @@ def make_styles_page(examples: int = 20, check: bool = False, out: Path | None =
 
 
 def judge_style(style: Style, examples: int) -> Report:
-    """Check the style's kernel without options, limits included; return the report."""
+    """Check the kernel of a style, limits included, and return the report."""
     return check(style.kernel(), max_examples=examples, limits=True)
 
 
 def tabulate_styles(reports: dict[Style, Report]) -> str:
-    """A table with a row for each style: the declared operands, the verdict, and its figures."""
+    """Tabulate the styles: the declared operands, the verdict and its figures."""
     cells = []
     for style, report in reports.items():
         kernel = style.kernel()
@@ -384,7 +390,7 @@ def tabulate_styles(reports: dict[Style, Report]) -> str:
 
 
 def tabulate_limits(reports: dict[Style, Report]) -> str:
-    """A table of every limit, with the text of the check."""
+    """Tabulate every limit with the message of the check."""
     cells = []
     for style, report in reports.items():
         for limit in report.limits:
@@ -392,15 +398,15 @@ def tabulate_limits(reports: dict[Style, Report]) -> str:
                 message = limit.message.replace("|", "\\|")
                 message = message if len(message) <= 110 else f"{message[:107]}..."
                 cells.append([style.name, limit.name, message, f"`{limit.option}`"])
-    return make_table(("style", "beyond the contract", "what happens", "option"), cells)
+    return make_table(("style", "beyond the contract", "result", "option"), cells)
 
 
 def show_wrong() -> str:
-    """A table of the findings on wrong kernels of each family."""
+    """Tabulate the findings on wrong kernels of each family."""
     cells = []
     for family in FAMILIES:
         for mutant in family.wrong[:WRONG]:
             findings = check(mutant.kernel, target=mutant.target).findings
             message = findings[0].message.replace("|", "\\|") if findings else "missed"
             cells.append([family.title, f"`{mutant.name}`", message])
-    return make_table(("family", "what is wrong", "what is said"), cells)
+    return make_table(("family", "mutant", "message"), cells)

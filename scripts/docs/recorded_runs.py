@@ -1,4 +1,4 @@
-"""The documents that commands write: their JSON Schemas, and the pages made of recorded ones."""
+"""JSON Schemas of the documents that commands write, and the pages made from recorded documents."""
 
 from __future__ import annotations
 
@@ -142,9 +142,9 @@ DOCUMENTS = {
 
 
 def make_schemas(check: bool = False) -> int:
-    """Write a file for each document and the table of docs/reference/json.md.
+    """Write the JSON Schemas in docs/schemas and the table of docs/reference/json.md.
 
-    Exit status 1 if `check` and one is not up to date.
+    With --check, exit with 1 if one is out of date.
     """
     codes = []
     for name, document in DOCUMENTS.items():
@@ -181,7 +181,7 @@ RUNS = (
 
 
 def make_speed_page(check: bool = False, out: Path | None = None) -> int:
-    """Make docs/results/speed.md's tables from docs/evidence/speed-*.json."""
+    """Make the tables of docs/results/speed.md from docs/evidence/speed-*.json."""
     tables = {}
     for name in RUNS:
         text = (EVIDENCE / f"speed-{name}.json").read_text(encoding="utf-8")
@@ -191,7 +191,7 @@ def make_speed_page(check: bool = False, out: Path | None = None) -> int:
 
 
 def tabulate(report: BenchReport) -> str:
-    """A row for each shape: the noise, the peer's rate, and each kernel's ratio; means below."""
+    """Tabulate by shape the noise, the peer's rate and each kernel's ratio, with means below."""
     kernels = list(dict.fromkeys(row.kernel for row in report.rows if row.verdict != CONTROL))
     shapes: dict[str, dict[str, TimedRow]] = {}
     for row in report.rows:
@@ -225,7 +225,7 @@ BRIEF = ("key", "file", "line", "operator", "where", "outcome", "by")
 
 
 def shorten(kernel: Json) -> Json:
-    """A kernel's record, without the diff and the text of mutants that were killed."""
+    """Return a kernel's record without the diff and the text of killed mutants."""
     mutants = [
         {name: x for name, x in mutant.items() if mutant["outcome"] != KILLED or name in BRIEF}
         for mutant in kernel["mutants"]
@@ -245,7 +245,7 @@ def merge(files: Iterable[Path]) -> Json:
 
 
 def tabulate_kernels(kernels: Iterable[Score]) -> str:
-    """A row for each kernel."""
+    """Tabulate the kernels."""
     head = ("kernel", "formats", "mutants", "judged", *OUTCOMES, "score", "s")
     rows = []
     for kernel in kernels:
@@ -258,7 +258,7 @@ def tabulate_kernels(kernels: Iterable[Score]) -> str:
 
 
 def tabulate_operators(kernels: Iterable[Score]) -> str:
-    """A row for each operator, over all kernels, with the properties that killed its mutants."""
+    """Tabulate the operators over all kernels, with the properties that killed their mutants."""
     counts: dict[str, Counter[str]] = {}
     killers: dict[str, Counter[str]] = {}
     for mutant in (mutant for kernel in kernels for mutant in kernel.mutants):
@@ -274,7 +274,7 @@ def tabulate_operators(kernels: Iterable[Score]) -> str:
 
 
 def list_survivors(kernels: Iterable[Score]) -> str:
-    """Every mutant that was neither killed nor proved to be the same, with its line."""
+    """List every mutant that was neither killed nor proved equivalent, with its line."""
     lines = [
         f"- `{kernel.target}`, {mutant.outcome}: {mutant.file}, {mutant.operator}: "
         f"`{mutant.diff.splitlines()[-1][1:].strip()}`"
@@ -288,7 +288,7 @@ def list_survivors(kernels: Iterable[Score]) -> str:
 def make_mutation_page(check: bool = False, out: Path | None = None, add: str = "") -> int:
     """Make the tables of docs/results/mutation.md from docs/evidence/mutation.json.
 
-    --add FILE[,FILE...] first puts the kernels of records of `gemmproof mutate --json` there.
+    --add FILE[,FILE...] first adds the kernels of reports of `gemmproof mutate --json` to it.
     """
     if add:
         merged = merge(map(Path, add.split(",")))
@@ -299,8 +299,8 @@ def make_mutation_page(check: bool = False, out: Path | None = None, add: str = 
     same = sum(k.counts[EQUIVALENT] for k in kernels)
     unseen = sum(k.counts[UNSEEN] for k in kernels)
     tables = {
-        "score": f"Of {len(kernels)} kernels {killed} of {known} mutants are killed; {same} are"
-        f" proved to be equivalent, {unseen} show no difference.",
+        "score": f"In {len(kernels)} kernels, {killed} of {known} mutants with a visible effect are"
+        f" killed; {same} are proved equivalent, and {unseen} show no difference.",
         "kernels": tabulate_kernels(kernels),
         "operators": tabulate_operators(kernels),
         "survivors": list_survivors(kernels),
@@ -317,10 +317,11 @@ def make_sign_off_page(
     check: bool = False,
     out: Path | None = None,
 ) -> int:
-    """Sign off the kernels of conftest.py by --examples cases, and make the table of the page.
+    """Sign off the kernels of conftest.py and make the table of docs/results/sign-off.md.
 
-    Or some --kernels "NAME NAME", or from the --markdown that a sign-off on another machine wrote.
-    Exits with the code of the sign-off where that is not 0.
+    --examples N is the number of cases of each format, and --kernels "NAME NAME" selects kernels.
+    --markdown FILE takes the table from a file that a sign-off on another machine wrote. Exits with
+    the code of the sign-off if it is not 0.
     """
     text, code = (markdown.read_text(encoding="utf-8"), 0) if markdown else _sign(kernels, examples)
     if not text:
@@ -341,7 +342,7 @@ def _sign(kernels: str, examples: int) -> tuple[str, int]:
 
 
 def trim(text: str) -> str:
-    """The comment without its hash, which is that of a JSON report that nobody keeps."""
+    """Return the comment without its hash, which is that of a JSON report that is not kept."""
     head, _, last = text.strip().rpartition("\n")
     return head.strip() if last.startswith("`sha256:") else text.strip()
 
@@ -376,8 +377,8 @@ def make_versions_page(
 ) -> int:
     """Make the table of docs/reference/versions.md from docs/evidence/versions.json.
 
-    With --junit FILE a run of the suite in this environment is added first, from pytest's report.
-    A row replaces an earlier one of the same Python, torch and Triton.
+    --junit FILE first adds a run of the suite in this environment, from pytest's report. A new row
+    replaces an earlier one of the same Python, torch and Triton.
     """
     text = VERSIONS.read_text(encoding="utf-8") if VERSIONS.exists() else "[]"
     runs = parse(list[SuiteRun], text, str(VERSIONS))
