@@ -300,7 +300,7 @@ def make_mutation_page(check: bool = False, out: Path | None = None, add: str = 
     unseen = sum(k.counts[UNSEEN] for k in kernels)
     tables = {
         "score": f"In {len(kernels)} kernels, {killed} of {known} mutants with a visible effect are"
-        f" killed; {same} are proved equivalent, and {unseen} show no difference.",
+        f" killed;\n{same} are proved equivalent, and {unseen} show no difference.",
         "kernels": tabulate_kernels(kernels),
         "operators": tabulate_operators(kernels),
         "survivors": list_survivors(kernels),
