@@ -1,4 +1,4 @@
-"""docs/reference/instructions.md: dots of many tiles, formats and warps, compiled for each GPU."""
+"""The tables of docs/reference/instructions.md: dots of many tiles, formats and warps."""
 
 from __future__ import annotations
 
@@ -173,8 +173,8 @@ def make_page(
 ) -> int:
     """Make the tables of docs/reference/instructions.md from docs/evidence/instructions.json.
 
-    With --compile every dot is first compiled again (minutes; --jobs workers, as many as there are
-    CPUs), and the evidence is rewritten.
+    --compile first compiles every dot again and rewrites the evidence. It takes minutes, with
+    --jobs N workers, by default one for each CPU.
     """
     if compile:
         compile_all(jobs)
