@@ -31,6 +31,8 @@ EXEMPT = (
      "tests/reproduce/test_reproduce_command.py::test_the_page_shows_what_is_printed_and_written"),
     ("docs/how-to/reproduce-a-bug.md", ("python",),
      "tests/reproduce/test_reproduce_command.py::test_the_page_shows_the_test_of_several_calls"),
+    ("docs/contributing/debug-a-verdict.md", ("python", "text", "diff"),
+     "tests/docs/test_worked_examples.py::test_the_outputs_of_an_example_are_what_is_printed"),
 )  # fmt: skip
 SECONDS = re.compile(r"\d+\.\d s\)")
 DIGITS = re.compile(r"\d+\.\d{12,}")
@@ -127,8 +129,8 @@ def split_command(command: str) -> list[str]:
 def check_files(block: Block, folder: str) -> Iterator[str]:
     """Check a list of files and folders below a folder, whose lines begin with their names.
 
-    Names are separated by up to two spaces, and from what a line says of them by more; what is
-    indented is in the folder above. A line whose indentation is that of no name goes on.
+    Names are separated by commas or up to two spaces, and from what a line says of them by more;
+    what is indented is in the folder above. A line whose indentation is that of no name goes on.
     """
     folders = [(-1, ROOT / folder)]
     for number, line in enumerate(block.text.split("\n"), 1):
@@ -139,7 +141,7 @@ def check_files(block: Block, folder: str) -> Iterator[str]:
         while indent <= folders[-1][0]:
             folders.pop()
         above = folders[-1][1]
-        names = re.split(r" {3,}", text)[0].split()
+        names = re.findall(r"[^\s,]+", re.split(r" {3,}", text)[0])
         for name in names:
             if not is_there(above, name):
                 yield block.report(f"got {name}, which is not in {above.relative_to(ROOT)}", number)

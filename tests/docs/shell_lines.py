@@ -39,7 +39,7 @@ exec() { "$@"; }
 """
 # Programs of others, and those of their commands that pages show.
 OTHERS = {
-    "git": ("clone", "config", "diff", "push", "pull", "checkout", "commit", "add"),
+    "git": ("clone", "config", "diff", "push", "pull", "checkout", "commit", "add", "grep"),
     "pip": ("install",),
     "uv": ("pip", "sync", "venv", "run", "tool"),
     "source": None,
@@ -184,11 +184,11 @@ def check_python(arguments: list[str], config: pytest.Config) -> str:
     """Check a call of Python: `-m MODULE`, a script of this repository, or a file of the user."""
     if arguments[:1] == ["-m"]:
         module, *rest = arguments[1:]
-        modules = {"pytest": check_pytest, "gemmproof": check_gemmproof}
+        modules = {"pytest": check_pytest, "gemmproof": check_gemmproof, "nox": check_nox}
         if module in ("pip", "venv"):
             return ""
         if module not in modules:
-            return f"got module {module}, expected one of pip pytest gemmproof venv"
+            return f"got module {module}, expected one of pip venv {' '.join(modules)}"
         return modules[module](rest, config)
     script, *rest = arguments or [""]
     if not script.startswith("scripts/"):
@@ -201,6 +201,19 @@ def check_python(arguments: list[str], config: pytest.Config) -> str:
     if not hasattr(module, "COMMANDS"):
         return f"got {script}, which has no commands"
     return attempt(lambda: make_parser(None, module.COMMANDS).parse_args(rest))
+
+
+def check_nox(arguments: list[str], config: pytest.Config) -> str:
+    """Check that noxfile.py has the function, the Python and the torch of each session."""
+    source = (ROOT / "noxfile.py").read_text()
+    known = {*re.findall(r'^def (\w+)|"([\d.]+)"', source, re.MULTILINE), ("torch", "")}
+    names = {function or version for function, version in known}
+    if arguments[:1] not in ([], ["-s"]):
+        return f"got {arguments[0]!r}, expected -s"
+    for session in arguments[1:]:
+        if unknown := set(re.findall(r"[\w.]+", session)) - names:
+            return f"got {' '.join(sorted(unknown))}, which noxfile.py does not have"
+    return ""
 
 
 def check_cd(arguments: list[str], config: pytest.Config) -> str:

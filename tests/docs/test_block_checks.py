@@ -79,6 +79,9 @@ SHELL = {
     "pytest --gemm-targt sm_90": (3, "--gemm-targt"),
     "pytest --accept-texts": (3, "--accept-texts"),
     "pip install 'gemmproof[bnch]'": (3, "bnch"),
+    "./run python -m nox -s \"suite-3.12(torch='2.14')\"": None,
+    "./run python -m nox -s \"suite-3.12(torch='2.19')\"": (3, "2.19"),
+    "python -m nix": (3, "got module nix"),
     "nonsense --help": (3, "got program 'nonsense'"),
     "cd docs/nothing": (3, "does not exist"),
     "gemmproof check 'a.py": (2, "bash: "),
@@ -197,7 +200,7 @@ def test_a_block_that_differs_from_its_file_is_found(read):
 def test_a_listed_file_that_does_not_exist_is_found(read):
     (block,) = read(
         "<!-- files of: docs -->\n```text\n"
-        "examples/    kernels\n  right  dense_only   of two names\n               goes on\n"
+        "examples/    kernels\n  right, dense_only   of two names\n               goes on\n"
         "  nothing    x\nschemas/\n  report.json  right\n```"
     )
     assert list(check_files(block, "docs")) == [
