@@ -168,7 +168,7 @@ def list_titles() -> Iterator[Any]:
 
 @pytest.mark.lane("full")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("title", list_titles())
+@pytest.mark.parametrize("title", [*list_titles()])
 def test_the_outputs_of_an_example_are_what_is_printed(title, clone):
     if problems := list(follow(EXAMPLES[title], clone)):
         pytest.fail("\n".join(problems), pytrace=False)
