@@ -99,7 +99,7 @@ def test_a_stand_in_that_is_wrong_accuses_nobody(texts):
 @pytest.mark.parametrize(
     ("launch", "note"),
     [
-        (False, "the simulator does not see it (device_only): judge it with --device cuda"),
+        (False, "it is not simulated (device_only): check it with --device cuda"),
         (True, "--device cuda: torch finds no CUDA GPU here; nothing was checked"),
     ],
 )

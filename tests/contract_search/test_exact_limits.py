@@ -215,7 +215,7 @@ def test_a_check_tells_where_offsets_wrap(texts):
     assert {name for name, x in limits.items() if x.proof} <= {limit.name, "2**31 elements"}
 
 
-MULTIPLES = "proved for every K that is a multiple of 16, and not of less: K=8 fails"
+MULTIPLES = "proved for every K that is a multiple of 16; K=8 fails"
 
 
 @pytest.mark.lane("full")
@@ -261,7 +261,7 @@ def test_a_proof_that_raises_is_told_beside_what_was_decided(monkeypatch, texts)
 def test_a_search_for_needed_sizes_that_raises_is_told(monkeypatch):
     monkeypatch.setattr(limits_module, "find_divisor", raises)
     report = check(kernel(unmasked), limits=True, max_examples=8, proof=True)
-    why = "which sizes it needs is unknown: the proof raised KeyError: 'x'"
+    why = "the sizes that it needs are unknown: the proof raised KeyError: 'x'"
     assert [(x.status, x.message) for x in report.limits] == [("not tried", why)]
 
 

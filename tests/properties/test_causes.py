@@ -131,7 +131,7 @@ def test_the_text_lists_consequences_under_the_finding(texts):
     report, _ = check_with(fake_run(wrong), right)
     shown = [text for text, _ in lines(report, lambda case: "")]
     heads = [i for i, text in enumerate(shown) if text.startswith("matmul does not")]
-    follows = shown.index("  what follows from it:")
+    follows = shown.index("  consequences:")
     assert heads[0] < follows < heads[1]
     texts("a consequence below its finding", "\n".join(shown[follows : follows + 2]))
 

@@ -322,7 +322,7 @@ def check_alone(
     report = make_report(kernel, [], [])
     target = simulator.target
     if not launch:
-        reason = "the simulator does not see it (device_only): judge it with --device cuda"
+        reason = "it is not simulated (device_only): check it with --device cuda"
         report = explain_no_launch(report, reason)
         return judge_compiled(report, kernel, target, case, max_examples, began)
     formats = kernel.contract.formats

@@ -57,7 +57,7 @@ def try_cases(kernel: KernelUnderTest, step: ContractStep, judge: Judge) -> Outc
         if judged.raised is not None:  # the simulator cannot follow the kernel there
             return Outcome(step, NOT_TRIED, judged.raised.text, case)
         if case.is_sampled and not judged.followed:
-            reason = "what the call does depends on elements of so large a result"
+            reason = "what the call does depends on elements of a result that is too large"
             return Outcome(step, NOT_TRIED, reason, case)
     return Outcome(step, HOLDS)
 
@@ -167,7 +167,7 @@ def find_needed(
                 return ()
             proofs.append(text)
     except Exception as error:  # as above
-        reason = f"which sizes it needs is unknown: the proof raised {format_error(error)}"
+        reason = f"the sizes that it needs are unknown: the proof raised {format_error(error)}"
         return (Limit("multiples", "", NOT_TRIED, reason),)
     steps = [narrow(kernel.contract, axis, n) for axis, n in sides.items()]
     sizes = ",".join(f"{axis}={n}..:{n}" for axis, n in sides.items())
@@ -186,7 +186,7 @@ def _format_wraps(kernel: KernelUnderTest, target: str | None, judge: JudgeCase)
             case = first.with_sides(dict(wrap.sides))
             if wrap.is_dense and case.is_sampled and _fails(judge(case)) is False:
                 return ""
-    return f"proved of offsets: {'; '.join(map(str, wraps))}" if wraps else ""
+    return f"proved for offsets: {'; '.join(map(str, wraps))}" if wraps else ""
 
 
 def _format_divisor(
@@ -208,7 +208,7 @@ def _format_divisor(
     if not cases or not refuted or not all(_fails(judge(case)) for case in cases):
         return divisor, enough
     shown = ", ".join(f"{axis}={case.sides[axis]}" for case in cases)
-    return divisor, f"{enough}, and not of less: {shown} fails"
+    return divisor, f"{enough}; {shown} fails"
 
 
 def find_divisor(

@@ -161,7 +161,7 @@ def conclude(report: Report, attempt: ProofAttempt, judged: Mapping[Case, CaseRe
     report = replace(report, properties=tuple(results), unvisited=unvisited)
     if not mistakes:
         return report
-    text = f"gemmproof is wrong about itself: {'; '.join(mistakes)}; please report it"
+    text = f"gemmproof contradicts itself: {'; '.join(mistakes)}; please report it"
     return replace(report, notes=(Note(text, "error"), *report.notes))
 
 

@@ -128,7 +128,7 @@ def list_limits(report: Report) -> Iterable[Line]:
             yield (clean(f"{limit.proof}: {limit.option}"), "")
     shown = [limit for limit in report.limits if limit.status in ("limit", "not tried")]
     if shown:
-        yield ("limits, beyond the contract:", "")
+        yield ("limits beyond the contract:", "")
     width = max((len(limit.name) for limit in shown), default=0)
     for limit in shown:
         text = limit.message if limit.status == "limit" else f"not tried: {limit.message}"
@@ -175,7 +175,7 @@ def _finding(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> I
 def _followers(findings: list[Finding]) -> Iterable[Line]:
     """Yield the consequences of a finding, a line each: fixing the cause resolves them."""
     if findings:
-        yield ("  what follows from it:", "")
+        yield ("  consequences:", "")
     for finding in findings[:SHOWN_FOLLOWERS]:
         yield (clean(f"    {finding.property}: {finding.message}"), "")
     if len(findings) > SHOWN_FOLLOWERS:

@@ -44,24 +44,24 @@ def _describe_gpu(bug: Bug, outcomes: Outcomes | str) -> str:
         (bug.shown == ENDS, "the call itself fails, as it did when it was simulated"),
         (
             bug.shown == ALWAYS,
-            "values show it, with zeros where nothing is defined as well: simulated,"
+            "the values show it even if undefined memory holds zeros: simulated,"
             f" {bug.finding.result}{list(bug.at or ())} is {bug.got}",
         ),
-        (tried.get("zeros"), "values show it, even with zeros around the operands"),
+        (tried.get("zeros"), "the values show it even with zeros around the operands"),
         (
             tried.get("nan") and is_store,
-            "it may pass: what is overwritten lies beyond the tensor. This test keeps memory there"
-            " and looks at it",
+            "it may pass: the overwritten memory lies beyond the tensor. This test allocates memory"
+            " there and compares it",
         ),
         (
             tried.get("nan"),
-            f"it may pass: what lies behind the operands decides. {poison} lies there in this"
+            f"it may pass: it depends on the memory behind the operands. {poison} lies there in this"
             " test, which shows it; zeros hide it",
         ),
         (
             bug.shown == BY_CHANCE,
-            "it may pass: what undefined lanes hold decides, which is whatever registers and memory"
-            " held before; as zeros they hide it",
+            "it may pass: it depends on undefined lanes, which hold whatever registers and memory"
+            " held before; zeros hide the fault",
         ),
     )
     otherwise = (

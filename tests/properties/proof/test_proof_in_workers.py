@@ -99,7 +99,7 @@ def test_a_refutation_that_the_simulation_does_not_show_is_our_error(example, tm
     json_, junit = str(tmp_path / "r.json"), str(tmp_path / "r.xml")
     assert example("doubts", "--json", json_, "--junit", junit) == EXIT["error"]
     proof = "the proof says row < M is lacking at M=3 N=2 K=1 fp16, a row, b row"
-    message = f"gemmproof is wrong about itself: {proof}, the simulation does not; please report it"
+    message = f"gemmproof contradicts itself: {proof}, the simulation does not; please report it"
     assert capsys.readouterr() == ("", f"gemmproof check: {message}\n")
     report = json.loads(Path(json_).read_text())
     assert (report["verdict"], report["findings"]) == ("error", [])

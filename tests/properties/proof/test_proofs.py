@@ -92,7 +92,7 @@ def test_a_refutation_that_it_does_not_show_is_an_error_with_its_data():
     report, _ = judged_with(refuted(), max_examples=5)
     assert (report.verdict, report.findings) == ("error", ())
     proof = "the proof says load of a, row < M is lacking at M=3 N=2 K=1 fp16, a row, b row"
-    message = f"gemmproof is wrong about itself: {proof}, the simulation does not; please report it"
+    message = f"gemmproof contradicts itself: {proof}, the simulation does not; please report it"
     assert report.note == message
     assert result_of(report).is_disputed
     assert (result_of(report).status, result_of(report).examples) == ("pass", 6)
