@@ -285,7 +285,7 @@ def make_proofs_page(
     """
     rows = sorted(run(examples, only, kept), key=lambda row: (row.letter, row.name))
     right, wrong = [x for x in rows if not x.letter], [x for x in rows if x.letter]
-    mistaken = [row for row in rows if "wrong about itself" in row.mistake or not row.status]
+    mistaken = [row for row in rows if "contradicts itself" in row.mistake or not row.status]
     tables = {
         "counts": sum_up(right, wrong),
         "right": tabulate_proofs(right),

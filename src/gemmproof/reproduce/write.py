@@ -55,8 +55,8 @@ def _describe_gpu(bug: Bug, outcomes: Outcomes | str) -> str:
         ),
         (
             tried.get("nan"),
-            f"it may pass: it depends on the memory behind the operands. {poison} lies there in this"
-            " test, which shows it; zeros hide it",
+            f"it may pass: it depends on the memory behind the operands. {poison} lies there in"
+            " this test, which shows it; zeros hide it",
         ),
         (
             bug.shown == BY_CHANCE,

@@ -41,7 +41,7 @@ def test_an_item_says_what_is_proved_and_fails_where_gemmproof_contradicts_itsel
     out = run(project, "--gemm-proof", "--junit-xml", "report.xml", "-k", "bounds or fit")
     assert list_failed(out) == ["test_kernels.py::test_gemm[right-fp16-offsets_fit]"]
     assert "1 failed, 1 passed" in out
-    shown = next(line for line in out.splitlines() if "wrong about itself" in line)
+    shown = next(line for line in out.splitlines() if "contradicts itself" in line)
     texts("an item of a proof that is contradicted", shown)
     properties = {
         case.get("name"): [p.get("value") for p in case.iter("property")]
