@@ -45,8 +45,7 @@ def test_the_page_shows_what_is_printed_and_written(capsys):
         "# Hypothesis: @example(case=Case(M=1, N=1, K=1, dtype='fp16'))",
         "# gemmproof:  gemmproof check no_k_mask.py:matmul --case"
         """ '{"M":1,"N":1,"K":1,"dtype":"fp16"}'""",
-        "# On a GPU: it may pass: it depends on the memory behind the operands."
-        " NaN lies there in this",
+        "# On a GPU: it may pass: it depends on the memory behind the operands. NaN lies there in",
     ):
         assert line in text.splitlines()
     message = "test_bug.py: the file exists; use --force to overwrite it"
@@ -108,7 +107,7 @@ OWN_END = "the process exited"
             "narrow",
             '{"M":1,"N":2,"K":1}',
             "the test fails: c has another shape",
-            "On a GPU: values show it",
+            "On a GPU: the values show it",
             2,
         ),
     ],
