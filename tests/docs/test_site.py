@@ -12,6 +12,9 @@ from sphinx.cmd.build import main
 
 from gemmproof.options import iter_options, option
 
+# MyST and napoleon call what a later Sphinx removes
+pytestmark = pytest.mark.filterwarnings("ignore:.*(deprecated|removed in Sphinx)")
+
 ROOT = Path(__file__).parents[2]
 INDEX = "# Pages\n\n```{toctree}\npage\n```\n"
 PAGE = "# A page\n\nText.\n"

@@ -10,7 +10,7 @@ from gemmproof.worker.load_kernel import load_registered
 
 ROOT = Path(__file__).parents[2]
 ARCHIVE = Path(__file__).parent / "recorded" / "kernels-h200.npz"
-FREE = {"matmul_fused_tiled-bf16": "a division or function that the device approximates"}
+FREE = {"matmul_fused_tiled-bf16": "a division or a function that the device approximates"}
 
 
 @pytest.fixture(scope="module")
