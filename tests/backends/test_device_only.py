@@ -163,7 +163,7 @@ def test_a_sign_off_without_a_gpu_leaves_it_out_and_says_so(project, capfd):
     ("seen", "options", "message"),
     [
         ("", [], "unseen: left out"),
-        (SEEN, ["--kernel", "unseen"], "the simulator does not see it (device_only)"),
+        (SEEN, ["--kernel", "unseen"], "it is not simulated (device_only)"),
     ],
 )
 def test_a_sign_off_of_it_alone_is_incomplete(project, capfd, seen, options, message):

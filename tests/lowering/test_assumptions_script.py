@@ -42,8 +42,7 @@ def test_what_triton_refuses_to_compile_neither_agrees_nor_contradicts(rows):
         if not is_compiled(row):
             assert (row["expected"], row["dots"], row["contradicted"]) == (False, 0, [])
             assert len(row["failed"]) == row["launches"]
-            expected = ["expected", "a", "binary", "for", "sm_90"]
-            assert all(x.split()[-5:] == expected for x in row["failed"])
+            assert all(": not compiled: " in x for x in row["failed"])
 
 
 @pytest.mark.lane("full")

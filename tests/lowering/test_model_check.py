@@ -196,7 +196,7 @@ def refuse(launch):
     ("fault", "how"),
     [
         (die, "a process that ended"),
-        (crash, "the process died of SIGKILL"),
+        (crash, "the compiler's process died of SIGKILL"),
         (hang, "it timed out after 1 s"),
         (fill, "GiB of memory (2 allowed)"),
         (refuse, "kernel.py:7: no such thing"),
@@ -207,11 +207,9 @@ def test_what_takes_a_compiler_down_costs_one_launch(fault, how, tmp_path):
     checker = assumptions(tmp_path, fault, seconds=seconds, memory=2 << 30)
     result = checker.check("sm_80", launch(kernels.several))
     assert (result.launches, result.dots, len(result.failed)) == (2, 1, 1)
-    failed, _, ended = result.failed[0].partition(": got ")
+    failed, _, ended = result.failed[0].partition(": not compiled: ")
     assert failed.split()[:4] == ["tile_kernel", "BM=64", "BN=64", "BK=32"]
-    got, _, expected = ended.rpartition(", expected ")
-    assert how in got
-    assert expected.split() == ["a", "binary", "for", "sm_80"]
+    assert how in ended
     assert not result.is_kept
     assert "1 launch not compiled" in result.say()
 

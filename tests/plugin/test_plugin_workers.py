@@ -67,7 +67,7 @@ def test_a_kernel_that_ends_its_process_fails_an_item_and_not_the_run(register, 
     by_kernel = read_outcomes(out)
     assert by_kernel[name]["runs_to_completion"] == "FAILED"
     assert list(by_kernel[name].values()).count("FAILED") == 1
-    assert f"got {got}, expected a result" in out
+    assert got in out
     smallest = re.search(r"smallest case: (.*) fp16", out)
     assert name == "ends" or smallest[1].split() == ["M=3", "N=1", "K=1"]
     reason = dict(re.findall(rf"SKIPPED .*: {name}-fp16-(\w+): (.*)", out))["symmetries"]

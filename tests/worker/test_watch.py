@@ -91,7 +91,7 @@ class Watched:
 @pytest.mark.lane("full")
 def test_every_change_is_judged_and_ctrl_c_ends_it(project):
     watched = Watched(project)
-    watched.wait_for("matmul: pass: ", "watching 5 files; Ctrl-C ends it")
+    watched.wait_for("matmul: pass: ", "watching 5 files; Ctrl-C to stop")
     # imported files are watched too, and a temporary syntax error does not end the command
     watched.write("package/helper.py", HELPER.format("raise KeyError"))
     watched.wait_for("package/helper.py changed", "gemmproof check: gemmproof itself", "watching 5")
@@ -143,7 +143,7 @@ def test_a_change_ends_the_judgement_that_it_makes_stale(project):
 @pytest.mark.lane("full")
 def test_a_sign_off_judges_all_kernels_again(project):
     """A kernel or the registration changes; half judged kernels are not reported."""
-    watching = "watching 6 files; Ctrl-C ends it"
+    watching = "watching 6 files; Ctrl-C to stop"
     (project / "conftest.py").write_text(CONFTEST.format(BOTH))
     watched = Watched(project, "--time-limit", "600", "--json", "signed.json", command=SIGNOFF)
     passed = ("first: pass after ", "second: pass after ", "signoff: pass (2 pass)")

@@ -124,7 +124,7 @@ def _explain_word(options: ExplainOptions) -> int:
 
     for name in ("svg", "case", "line", "config"):
         if getattr(options, name) is not None:
-            got = f"--{name}: got {options.target!r}, a property or a fault,"
+            got = f"--{name}: got the property or fault {options.target!r}"
             return refuse(options, f"{got}, expected a TARGET")
     if problem := unwritable(options):
         return refuse(options, problem)

@@ -94,7 +94,7 @@ def judge(wrapper, limits=None, **terms):
             Limits(case=0.5),
             "it timed out after 2 s; a larger --time-limit allows more",
         ),
-        ("kill -SEGV $PPID", Limits(), "the process died of SIGSEGV"),
+        ("kill -SEGV $PPID", Limits(), "the compiler's process died of SIGSEGV"),
     ],
     ids=["hangs", "crashes"],
 )
