@@ -195,7 +195,7 @@ def refuse(launch):
 @pytest.mark.parametrize(
     ("fault", "how"),
     [
-        (die, "a process that ended"),
+        (die, "the compiler's process ended"),
         (crash, "the compiler's process died of SIGKILL"),
         (hang, "it timed out after 1 s"),
         (fill, "GiB of memory (2 allowed)"),
