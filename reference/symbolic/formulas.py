@@ -286,9 +286,10 @@ def spell(what: Poly, names: Mapping[str, Ints], constants: Mapping[str, int]) -
     if what.constant is not None:
         return str(what.constant)
     scalars = [(x.term, name) for name, x in names.items() if not x.shape]
-    for whole, name in reversed(scalars):
-        if whole == what:
-            return name
+    equal = [name for whole, name in scalars if whole == what]
+    if equal:
+        # the latest variable, else the first parameter: sizes come before strides that equal them
+        return next((name for name in reversed(equal) if not names[name].is_given), equal[0])
     scalars.sort(key=lambda x: rank(x[0]), reverse=True)
     namer = Namer(scalars, unambiguous(constants))
     rewritten = namer.rewrite(what)

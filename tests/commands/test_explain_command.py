@@ -235,6 +235,15 @@ def test_a_finding_says_what_is_missing(texts):
     assert not any("; missing: " in f.message for f in report.findings)
 
 
+def test_a_missing_condition_names_the_size_and_not_a_stride_that_equals_it(tmp_path):
+    text = (EXAMPLES / "right.py").read_text().replace("stride_cm", "row_step")
+    assert text.count("(offs_n < N))") == 1
+    (tmp_path / "steps.py").write_text(text.replace("(offs_n < N))", "(offs_n <= N))"))
+    explained = explain(load(tmp_path / "steps.py", "matmul")).kernels[0]
+    (store,) = (access for access in explained.accesses if access.kind == "store")
+    assert store.fix.condition == "(offs_n < N)"
+
+
 @pytest.mark.lane("full")
 def test_nothing_is_said_where_the_index_may_be_wrong():
     """Its mask tests rows against N: another condition would exclude rows."""
