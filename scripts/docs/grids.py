@@ -100,7 +100,8 @@ def _describe_access(
     """Return the text beside the grid: the program, the counts of lanes, mask and missing term."""
     assert access.fix is not None
     program, trip = (", ".join(map(str, panel[key])) for key in ("program", "trip"))
-    parts = [text(x, y + 12, f"program ({program}), trip {trip}", theme.ink, 15, bold=True)]
+    heading = f"program ({program}), iteration {trip} (from 0)"
+    parts = [text(x, y + 12, heading, theme.ink, 15, bold=True)]
     legend = (
         (theme.sky, f"{counts[SEEN]} lanes in bounds"),
         (theme.yellow, f"{counts[MASKED]} lanes masked off"),

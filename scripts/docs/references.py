@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import MISSING
 from itertools import groupby
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def make_pages(check: bool = False) -> int:
 def format_command(record: type[CommandOptions]) -> str:
     """Return the section of one command: its synopsis, its options by group, its examples."""
     command, options = record.command, [*iter_options(record)]
-    positional = [o.label for o in options if o.positional]
+    arguments = (o for o in options if o.positional)
+    positional = [o.label if o.default is MISSING else f"[{o.label}]" for o in arguments]
     synopsis = " ".join(["gemmproof", command.name, *positional, "[options]"])
     parts = [f"## {command.name}", f"`{synopsis}`", escape(command.description)]
     for title, members in groupby(options, key=lambda option: option.title):

@@ -117,7 +117,7 @@ def parse_options(typed: list[str]) -> CommandOptions:
         word = next((word for word in unknown if word.startswith("-")), unknown[0])
         option = word.partition("=")[0]
         close = suggest(option, sorted(options_of[values.command]))
-        reason = explain_renamed(option) or f"which is no option of {values.command}{close}"
+        reason = explain_renamed(option) or f"which is not an option of {values.command}{close}"
         commands[values.command].error(f"got {word!r}, {reason}")
     options: CommandOptions = make_record(values.record, vars(values))
     return options

@@ -155,6 +155,14 @@ def test_no_input_of_the_action_is_run_as_a_command(check_out, name):
     assert not list(runner.project.rglob("hacked"))
 
 
+@pytest.mark.parametrize("inputs", [{"target": "--help"}, {"arguments": "--help"}])
+def test_the_action_does_not_pass_without_a_report(check_out, inputs):
+    runner = check_out(RIGHT)
+    ended, log, _, outputs = runner.run_action({**inputs, "install": "false"}, environ(runner))
+    assert (ended, outputs["verdict"], outputs["exit-code"]) == (2, "error", "2"), log
+    assert "json" not in outputs
+
+
 def test_the_action_declares_what_it_uses():
     """Expressions are only where their values are not parsed as commands."""
     action = read_yaml(ACTION.read_text())

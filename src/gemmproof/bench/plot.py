@@ -36,7 +36,7 @@ def draw(report: BenchReport, path: Path | str) -> None:
         _mark_wrong(left, report, keys)
         peers = ", ".join(dict.fromkeys(row.peer for row in rows))
         left.axvline(1, color="0.3", linewidth=1)
-        left.set_xlabel(f"speed beside {peers}\n(ratio, 95 % interval)")
+        left.set_xlabel(f"speed relative to {peers}\n(ratio, 95 % interval)")
         right.set_xlabel("share of the ceiling\nmeasured in this run")
         right.set_xlim(0, 1.02 * max([1.0, *(row.ceiling or 0.0 for row in report.rows)]))
         right.xaxis.set_major_formatter(lambda share, position: f"{100 * share:.0f} %")
@@ -54,7 +54,7 @@ def _prepare(axes: Any, keys: list[tuple[str, str]]) -> None:
 
 
 def _draw_floors(axes: Any, rows: list[TimedRow], keys: list[tuple[str, str]]) -> None:
-    label: str | None = "noise: the peer beside itself"
+    label: str | None = "noise: the peer against itself"
     for y, key in enumerate(keys):
         for row in rows:
             if (row.format, row.problem) == key and row.floor is not None:

@@ -28,10 +28,11 @@ def lines(report: Report) -> list[Line]:
 def summarise(report: Report, drift: Drift) -> str:
     """Return the verdict in one line."""
     worst = max((m.ratio for m in drift.measures), default=0.0)
+    no_worse = f"no worse than {drift.declared} accumulation"
     verdict = {
-        "pass": f"pass: accumulates in {drift.declared}, worst error {worst:.3g} of its bound",
+        "pass": f"pass: {no_worse}, worst error {worst:.3g} of its bound",
         "fail": f"fail: {format_count(len(report.findings), 'finding')}",
-        "incomplete": f"incomplete: accumulates in {drift.declared} where simulated",
+        "incomplete": f"incomplete: {no_worse} where simulated",
     }[report.verdict]
     note = f"; {report.note}" if report.note else ""
     where = f"{kernel_name(report)}, {drift.in_format} on {drift.gpu}"

@@ -62,7 +62,7 @@ def _draw_panel(axes: Any, panel: OperandPanel) -> None:
     axes.add_patch(Rectangle((0, 0), width, height, **border))
     _frame(axes, box)
     program = ", ".join(map(str, panel["program"]))
-    trip = f", trip {', '.join(map(str, panel['trip']))}" if panel["trip"] else ""
+    trip = f", iteration {', '.join(map(str, panel['trip']))}" if panel["trip"] else ""
     size = f"{height} x {width}"
     axes.set_title(
         f"{panel['kind']} {panel['operand']} ({size}), {panel['where']}\nprogram ({program}){trip}",

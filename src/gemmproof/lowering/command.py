@@ -113,7 +113,7 @@ class LoweringOptions:
 
     command: ClassVar = Command(
         "lowering",
-        help="show what a kernel compiles to, for GPUs you need not have",
+        help="show what a kernel compiles to, for any supported GPU",
         description="Compile what the wrapper f(a, b) -> c launches, and print the resulting"
         " instructions, registers and copies. No GPU is needed.",
         examples=(

@@ -112,7 +112,7 @@ def list_series(
         first = Before(alone, "the call by itself", allocated)
         yield Series((first, *before), same=True)
     else:
-        own = Before(alone, "the call for the first time", allocated, shares=True)
+        own = Before(alone, "the first call", allocated, shares=True)
         again = replace(own, label="the same call again")
         yield from (Series((own, *[again] * more), same=True) for more in range(case.calls - 1))
 
