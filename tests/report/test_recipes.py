@@ -160,7 +160,7 @@ def test_the_action_does_not_pass_without_a_report(check_out, inputs):
     runner = check_out(RIGHT)
     ended, log, _, outputs = runner.run_action({**inputs, "install": "false"}, environ(runner))
     assert (ended, outputs["verdict"], outputs["exit-code"]) == (2, "error", "2"), log
-    assert "json" not in outputs
+    assert outputs["json"] == ""
 
 
 def test_the_action_declares_what_it_uses():
