@@ -100,13 +100,13 @@ def _describe_access(
     """Return the text beside the grid: the program, the counts of lanes, mask and missing term."""
     assert access.fix is not None
     program, trip = (", ".join(map(str, panel[key])) for key in ("program", "trip"))
-    heading = f"program ({program}), iteration {trip} (from 0)"
+    heading = f"({program}), iteration {trip}"
     parts = [text(x, y + 12, heading, theme.ink, 15, bold=True)]
     legend = (
         (theme.sky, f"{counts[SEEN]} lanes in bounds"),
         (theme.yellow, f"{counts[MASKED]} lanes masked off"),
         (theme.red, f"{counts[STRAY]} lanes out of bounds"),
-        (theme.grid, "a, in other trips"),
+        (theme.grid, "a, in other iterations"),
     )
     for n, (colour, label) in enumerate(legend):
         low = y + 44 + 26 * n
