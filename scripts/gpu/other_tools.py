@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -57,7 +56,7 @@ def list_mutants() -> list[Mutant]:
 
 
 def run_tool(name: str, tool: str, shape: str) -> Row:
-    """Return what a tool reports of one call, in a process of its own."""
+    """Return what a tool reports of one call, in a separate process."""
     began = time.perf_counter()
     command = [sys.executable, str(ROOT / "scripts" / "measure.py"), "call-mutant"]
     command += ["--name", name, "--shape", shape]
@@ -127,8 +126,3 @@ def make_operand(
     if dtype.is_floating_point:
         return torch.randn(shape, generator=generator).to(dtype)
     return torch.randint(-128, 128, shape, generator=generator).to(dtype)
-
-
-def load(file: Path) -> list[Row]:
-    """Return the recorded rows."""
-    return json.loads(file.read_text(encoding="utf-8"))["kernels"]
