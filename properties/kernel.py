@@ -153,7 +153,7 @@ class OneOf:
         *values: The values.
 
     Raises:
-        ValueError: A value that cannot be written in a case; one line.
+        ValueError: There is no value, or two values print alike; one line.
     """
 
     def __init__(self, *values: Any) -> None:
