@@ -100,8 +100,7 @@ def _describe_access(
     """Return the text beside the grid: the program, the counts of lanes, mask and missing term."""
     assert access.fix is not None
     program, trip = (", ".join(map(str, panel[key])) for key in ("program", "trip"))
-    heading = f"({program}), iteration {trip}"
-    parts = [text(x, y + 12, heading, theme.ink, 15, bold=True)]
+    parts = [text(x, y + 12, f"program ({program})", theme.ink, 15, bold=True)]
     legend = (
         (theme.sky, f"{counts[SEEN]} lanes in bounds"),
         (theme.yellow, f"{counts[MASKED]} lanes masked off"),
@@ -118,8 +117,8 @@ def _describe_access(
         ("mask:", mask[1], theme.ink),
         ("missing:", f"& {access.fix.condition}", theme.red),
     )
-    parts.append(text(x, y + 166, panel["where"],
-                      theme.faint, 13.5))  # fmt: skip
+    where = f"{panel['where']}, iteration {trip}"
+    parts.append(text(x, y + 166, where, theme.faint, 13.5))
     for n, (label, term, colour) in enumerate(terms):
         low = y + 192 + 46 * n
         parts.append(text(x, low, label, colour, 14, bold=True))
