@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gemmproof.properties.cases.case import Case
 
 if TYPE_CHECKING:
-    from gemmproof.properties.observation import Observation
+    from gemmproof.properties.observation import ObservedCase
     from gemmproof.reference.arithmetic import Array
 
 UNEXPECTED = "unexpected_pass"  # the fault of a property that holds, and was expected not to
@@ -109,7 +109,7 @@ def find_reasons(findings: Sequence[Finding], expected: Mapping[str, str]) -> di
 
 
 def make_finding(
-    observation: Observation,
+    observation: ObservedCase,
     property: str,
     fault: str,
     location: str | Mismatch = "",
@@ -136,7 +136,7 @@ def make_finding(
     return Finding(property, fault, case=observation.case, got=got, expected=expected, **fields_)
 
 
-def place_of(observation: Observation, at: tuple[int, ...]) -> str:
+def place_of(observation: ObservedCase, at: tuple[int, ...]) -> str:
     """Format an element of the result: c[0, 1]."""
     return f"{observation.result_name}{list(at)}"
 

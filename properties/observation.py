@@ -109,7 +109,7 @@ class Related:
 
 
 @dataclass(slots=True)
-class Observation:
+class ObservedCase:
     """The outcome of one case: the operands by name, a Call for every call, or the error raised.
 
     `unused_operands` are the operands that the result does not depend on: they hold NaN. `backend`
@@ -140,16 +140,16 @@ class Observation:
     memo: dict[str, object] = field(default_factory=dict)
     part: int = 0
 
-    def split(self) -> list[Observation]:
+    def split(self) -> list[ObservedCase]:
         """Return one observation for each result of a call."""
         count = len(self.calls[0].results) if self.calls else 1
         return [self._show(part) for part in range(count)] if count > 1 else [self]
 
-    def showing(self, name: str | None) -> Observation:
+    def showing(self, name: str | None) -> ObservedCase:
         """Return the observation of the result of that name, or this one if there is none."""
         return next((part for part in self.split() if part.result_name == name), self)
 
-    def _show(self, part: int) -> Observation:
+    def _show(self, part: int) -> ObservedCase:
         calls = tuple(replace(call, part=part) for call in self.calls)
         related = tuple(
             other if other.call is None else replace(other, call=replace(other.call, part=part))
@@ -224,12 +224,12 @@ def list_given(result: object, count: int) -> list[Any]:
     return (results + [None] * count)[:count]
 
 
-def remember(derive: Callable[[Observation], T]) -> Callable[[Observation], T]:
+def remember(derive: Callable[[ObservedCase], T]) -> Callable[[ObservedCase], T]:
     """Compute `derive` once for each observation."""
     name = derive.__name__
 
     @wraps(derive)
-    def recall(observation: Observation) -> T:
+    def recall(observation: ObservedCase) -> T:
         if name not in observation.memo:
             observation.memo[name] = derive(observation)
         return cast(T, observation.memo[name])
@@ -260,23 +260,23 @@ def parameters_of(launch: Callable[..., Any]) -> dict[str, str]:
 
 
 @remember
-def words_of(observation: Observation) -> Mapping[str, str]:
+def words_of(observation: ObservedCase) -> Mapping[str, str]:
     """Return the wrapper's names for the operands of an observation, by their own names."""
     return parameters_of(observation.kernel.launch)
 
 
-def word(observation: Observation, name: str) -> str:
+def word(observation: ObservedCase, name: str) -> str:
     """Return the wrapper's name of an operand, or any other tensor's own name."""
     return words_of(observation).get(name, name)
 
 
-def introduce(observation: Observation, name: str) -> str:
+def introduce(observation: ObservedCase, name: str) -> str:
     """Return the wrapper's name of an operand, and its letter in cases if that differs."""
     label = word(observation, name)
     return label if label == name else f"{label} ({name})"
 
 
-def axes_of(observation: Observation, name: str) -> tuple[str, ...]:
+def axes_of(observation: ObservedCase, name: str) -> tuple[str, ...]:
     """Return the labels of an operand's axes, such as "N" or "K // 128"; numbers if unknown."""
     declared = observation.kernel.tensors.get(name)
     if declared is None:

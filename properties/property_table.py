@@ -11,15 +11,15 @@ from gemmproof.properties.help import read_claim
 from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
 from gemmproof.properties.judges.memory_use import judge_faults
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.observation import Observation, RelatedCall
+from gemmproof.properties.observation import ObservedCase, RelatedCall
 from gemmproof.reference.formats import FORMATS
 
 
-def _is_traced(observation: Observation) -> bool:
+def _is_traced(observation: ObservedCase) -> bool:
     return len(observation.calls) > 0 and observation.is_known
 
 
-def _is_known(observation: Observation) -> bool:
+def _is_known(observation: ObservedCase) -> bool:
     return observation.is_known
 
 
@@ -71,9 +71,9 @@ class Property:
     """
 
     name: str
-    judge: Callable[[Observation], Iterator[Finding]] | None
-    applies: Callable[[Observation], bool] = _is_traced
-    ratio: Callable[[Observation], float | None] | None = None
+    judge: Callable[[ObservedCase], Iterator[Finding]] | None
+    applies: Callable[[ObservedCase], bool] = _is_traced
+    ratio: Callable[[ObservedCase], float | None] | None = None
     follows: tuple[str, ...] = ()
     sound: bool = False
     by_result: bool = False
@@ -237,7 +237,7 @@ PROPERTIES: tuple[Property, ...] = (
 BY_NAME = {p.name: p for p in PROPERTIES}
 
 # relation of a case -> makes the further calls that the comparison needs
-RELATED: dict[str, Callable[[Observation], Iterator[RelatedCall]]] = {
+RELATED: dict[str, Callable[[ObservedCase], Iterator[RelatedCall]]] = {
     "order": determinism.call_in_order,
     "rows": determinism.call_at_other_m,
     **dict.fromkeys(metamorphic.RELATIONS, metamorphic.make_call),

@@ -12,6 +12,7 @@ from gemmproof.properties.cases.data import ZERO_SEEDS
 from gemmproof.properties.cases.generate import (
     SMS,
     Survey,
+    Tile,
     fit_budget,
     fit_sides,
     is_admitted,
@@ -130,7 +131,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         calls = 3 if fill == "normal" else 1
         yield replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1, calls=calls)
     # one column or one row may take its own path, for which K has to be long
-    long = max(4 * bk, *(c for c in survey.constants if c < LONG_K), 0) + 1
+    long = find_long_k((bm, bn, bk), survey)
     for M, N in ((bm + 1, 1), (1, bn + 1)):
         yield replace(simplest, M=M, N=N, K=long, fill="normal", seed=1)
     # sums of one sign over a long K, which a narrow accumulator cannot hold
@@ -149,6 +150,11 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         yield replace(small, K=2 * small.K, fill=zeros, seed=seed)
     for M, N, K in list_sizes(survey.constants, (bm, bn, bk))[:MOST_SIZES]:
         yield replace(simplest, M=M, N=N, K=K)
+
+
+def find_long_k(tile: Tile, survey: Survey) -> int:
+    """Return a K beyond four tiles and all constants but very large ones."""
+    return max(4 * tile[2], *(c for c in survey.constants if c < LONG_K), 0) + 1
 
 
 def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:

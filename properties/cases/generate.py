@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gemmproof.properties.cases.case import COMPARE, FILLS, FLOAT_FILLS, MAX_ELEMENTS, Case
 from gemmproof.properties.contract import AXES, ROLES, Contract
 from gemmproof.reference.formats import FORMATS
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
 
 # -- survey --------------------------------------------------------------------------------------
 Tile = tuple[int, int, int]
@@ -231,25 +228,6 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
         case = replace(case, calls=1, compare=compare, fill=fill)
     fitting = fit_budget(case, contract, tile)
     return fitting if is_admitted(fitting, contract) else smallest(contract, dtype)
-
-
-def cases(
-    contract: Contract, survey: Survey | None = None, dtype: str | None = None
-) -> SearchStrategy[Case]:
-    """Return cases of a contract as a Hypothesis strategy, sizes on and around a kernel's tiles.
-
-    Shrinks towards the first configuration, small M, N and K, row-major operands and index data.
-    """
-    from hypothesis import strategies as st
-
-    known = survey or Survey()
-
-    @st.composite
-    def drawn(draw: Any) -> Case:
-        name = dtype or draw(st.sampled_from(contract.formats))
-        return draw_case(lambda options: draw(st.sampled_from(options)), contract, known, name)
-
-    return drawn()
 
 
 def is_admitted(case: Case, contract: Contract) -> bool:

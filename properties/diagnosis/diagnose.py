@@ -19,12 +19,12 @@ from gemmproof.properties.diagnosis.hypotheses import (
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import exact_values
 from gemmproof.properties.kernel import WRITTEN
-from gemmproof.properties.observation import Observation
+from gemmproof.properties.observation import ObservedCase
 from gemmproof.reference.arithmetic import Array, round_to, widen
 from gemmproof.reference.bounds import bound_rounding
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, Format
 
-Ways = Callable[[Observation], Iterable[Hypothesis]]
+Ways = Callable[[ObservedCase], Iterable[Hypothesis]]
 
 PARTS = ("operand_cut", "k_block", "last_k_block")
 # misuses whose text has an index or strides, which smaller operands may not have
@@ -32,7 +32,7 @@ NUMBERED = ("operand_cut", "operand_strides")
 FEWEST = 4  # elements of c; for fewer, some misuse explains any values
 
 
-def diagnose(finding: Finding, own: Observation, shown: Sequence[Observation]) -> Finding:
+def diagnose(finding: Finding, own: ObservedCase, shown: Sequence[ObservedCase]) -> Finding:
     """Return the finding with the fault that explains its values, or unchanged if none does.
 
     `own` is the observation of its case, `shown` are those of cases with this fault; a hypothesis
@@ -57,7 +57,7 @@ def diagnose(finding: Finding, own: Observation, shown: Sequence[Observation]) -
 
 
 # -- hypotheses ----------------------------------------------------------------------------------
-def _explain(finding: Finding, shown: Sequence[Observation]) -> Finding | None:
+def _explain(finding: Finding, shown: Sequence[ObservedCase]) -> Finding | None:
     """Return the finding with the hypothesis that explains every observation, or None."""
     marks = [np.ones(observation.result.shape, np.bool_) for observation in shown]
     # a kernel that is right on integers reads the right elements, and all of them
@@ -90,7 +90,7 @@ def _explain(finding: Finding, shown: Sequence[Observation]) -> Finding | None:
 
 
 def _find(
-    observations: Sequence[Observation], marks: Sequence[Array], ways: Ways
+    observations: Sequence[ObservedCase], marks: Sequence[Array], ways: Ways
 ) -> Hypothesis | None:
     """Return the first hypothesis that explains the marked elements of every observation.
 
@@ -100,7 +100,7 @@ def _find(
     if first is None or not first.way:
         return first
 
-    def list_same(observation: Observation) -> Iterator[Hypothesis]:
+    def list_same(observation: ObservedCase) -> Iterator[Hypothesis]:
         same = (first.fault, first.operand, first.text)
         return (x for x in ways(observation) if x.way and (x.fault, x.operand, x.text) == same)
 
@@ -108,7 +108,9 @@ def _find(
     return replace(first, text=first.text.format(" or ".join(fitting)))
 
 
-def _label(finding: Finding, hypothesis: Hypothesis, seen: Observation, where: str = "") -> Finding:
+def _label(
+    finding: Finding, hypothesis: Hypothesis, seen: ObservedCase, where: str = ""
+) -> Finding:
     """Label the finding with a hypothesis; `seen` is of the case that its numbers are from."""
     here, there = finding.case.sides, seen.case.sides
     numbers = re.search(r"index \d|strides \(", hypothesis.text)
@@ -126,7 +128,7 @@ def _label(finding: Finding, hypothesis: Hypothesis, seen: Observation, where: s
 
 
 def _iter_fitting(
-    observations: Sequence[Observation], marks: Sequence[Array], ways: Ways
+    observations: Sequence[ObservedCase], marks: Sequence[Array], ways: Ways
 ) -> Iterator[Hypothesis]:
     """Yield the hypotheses that explain the marked elements of every observation."""
     (first, *others), (mark, *more) = observations, marks
@@ -139,7 +141,7 @@ def _iter_fitting(
 
 
 def _explains_too(
-    hypothesis: Hypothesis, observation: Observation, marked: Array, ways: Ways
+    hypothesis: Hypothesis, observation: ObservedCase, marked: Array, ways: Ways
 ) -> bool:
     label = (hypothesis.fault, hypothesis.operand, hypothesis.text, hypothesis.way)
     same = (x for x in ways(observation) if (x.fault, x.operand, x.text, x.way) == label)
@@ -147,7 +149,7 @@ def _explains_too(
 
 
 def _explains(
-    hypothesis: Hypothesis, observation: Observation, marked: Array, fewest: int = FEWEST
+    hypothesis: Hypothesis, observation: ObservedCase, marked: Array, fewest: int = FEWEST
 ) -> bool:
     """Return whether every marked element of c is, within the bound, the one of the hypothesis.
 
@@ -181,7 +183,7 @@ def _explains(
     return bool(((low <= got) & (got <= high))[known].all())
 
 
-def _is_changed(observation: Observation, exact: Array, between: Format | None) -> Array:
+def _is_changed(observation: ObservedCase, exact: Array, between: Format | None) -> Array:
     """Mark the elements that a hypothesis makes other than the formula does."""
     own = exact_values.exact(observation)
     if between is None:
@@ -199,7 +201,7 @@ def _list_narrower() -> list[Format]:
     return sorted((f for f in formats if f.stored is f and not f.is_fp8), key=lambda f: -f.p)
 
 
-def _loses_no_more(observation: Observation, **rules: str) -> bool:
+def _loses_no_more(observation: ObservedCase, **rules: str) -> bool:
     """Return whether values of a narrower format explain every element's error."""
     evaluated = evaluate_as(observation, {}, **rules)
     if evaluated is None:
@@ -211,12 +213,12 @@ def _loses_no_more(observation: Observation, **rules: str) -> bool:
 
 
 # -- places --------------------------------------------------------------------------------------
-def _are_finite(observation: Observation) -> bool:
+def _are_finite(observation: ObservedCase) -> bool:
     operands = (x for x in observation.operands.values() if x.use != WRITTEN)
     return all(np.isfinite(widen(stored_elements(x))).all() for x in operands)
 
 
-def _label_block(finding: Finding, observation: Observation) -> Finding:
+def _label_block(finding: Finding, observation: ObservedCase) -> Finding:
     """Label the finding with the axis whose second block it needs to show, if it is a single one.
 
     A finding's case is the smallest that was found.
@@ -234,7 +236,7 @@ def _label_block(finding: Finding, observation: Observation) -> Finding:
     return replace(finding, fault="later_block", axis=axis, message=f"{finding.message}: {text}")
 
 
-def _label_part(finding: Finding, own: Observation, larger: Observation) -> Finding:
+def _label_part(finding: Finding, own: ObservedCase, larger: ObservedCase) -> Finding:
     """Label the finding with the part of c that is wrong; one element fits too many parts."""
     seen = own if own.result.size > 1 else larger
     part = next(_list_parts(seen, exact_values.mark_wrong(seen, finding.property)), None)
@@ -246,7 +248,7 @@ def _label_part(finding: Finding, own: Observation, larger: Observation) -> Find
     return replace(finding, fault=fault, operand="c", axis=axis, message=message)
 
 
-def _list_parts(observation: Observation, wrong: Array) -> Iterator[tuple[str, str, str | None]]:
+def _list_parts(observation: ObservedCase, wrong: Array) -> Iterator[tuple[str, str, str | None]]:
     """Yield the parts of c with all wrong elements, as fault, text and axis.
 
     They are a batch, a tile edge, whole tiles, a row or a column.

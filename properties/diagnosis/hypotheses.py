@@ -15,7 +15,7 @@ from gemmproof.properties.cases.operands import AllocatedOperand, stored_element
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.judges import exact_values
 from gemmproof.properties.kernel import WRITTEN
-from gemmproof.properties.observation import Observation, axes_of, axis_named, introduce
+from gemmproof.properties.observation import ObservedCase, axes_of, axis_named, introduce
 from gemmproof.reference.arithmetic import Array, format_of, round_to, truncate_tf32, widen
 from gemmproof.reference.bounds import Accumulated
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, Format
@@ -40,7 +40,7 @@ class Elements:
     way: str = ""
 
 
-def list_elements(observation: Observation, name: str, own: Array) -> Iterator[Elements]:
+def list_elements(observation: ObservedCase, name: str, own: Array) -> Iterator[Elements]:
     """Yield every possible replacement of an operand's elements, the simplest first."""
     operand, declared = observation.operands[name], name in observation.kernel.tensors
     if name not in ROLES:
@@ -134,7 +134,7 @@ def _list_strided(operand: AllocatedOperand) -> Iterator[tuple[str, Array]]:
             yield f"strides {strides} in place of {own}", np.ascontiguousarray(flat[at])
 
 
-def _list_numbers(observation: Observation, name: str, own: Array) -> Iterator[Elements]:
+def _list_numbers(observation: ObservedCase, name: str, own: Array) -> Iterator[Elements]:
     """Yield other numbers in place of a scale, a bias, a zero point."""
     fmt = FORMATS[observation.operands[name].dtype]
     # 127 is 1 in e8m0
@@ -185,7 +185,7 @@ def _list_bits(own: Array) -> Iterator[Elements]:
         yield Elements("operand_nibbles", f"had the nibbles of its words {label}", used)
 
 
-def list_blocks(observation: Observation, *axes: int) -> list[int]:
+def list_blocks(observation: ObservedCase, *axes: int) -> list[int]:
     """List the sides of tiles along these axes of M, N, K, or candidates if no dot has one."""
     known = sorted({tile[axis] for tile in observation.tiles for axis in axes})
     return known or [2**i for i in range(3, 11)]
@@ -215,7 +215,7 @@ class Hypothesis:
     between: Format | None = None
 
 
-def list_hypotheses(observation: Observation) -> Iterator[Hypothesis]:
+def list_hypotheses(observation: ObservedCase) -> Iterator[Hypothesis]:
     """Yield every hypothesis, on operands other than a and b first, and on one before two."""
     tensors = [name for name, x in observation.operands.items() if x.use != WRITTEN]
     further = [name for name in tensors if name not in ROLES]
@@ -243,7 +243,7 @@ def list_hypotheses(observation: Observation) -> Iterator[Hypothesis]:
     yield from list_roundings(observation)
 
 
-def list_pairs(observation: Observation) -> Iterator[Hypothesis]:
+def list_pairs(observation: ObservedCase) -> Iterator[Hypothesis]:
     """Yield pairs of operands other than a and b, each forgotten or applied twice."""
     further = [n for n, x in observation.operands.items() if n not in ROLES and x.use != WRITTEN]
     simple = ("operand_forgotten", "operand_applied_twice")
@@ -262,7 +262,7 @@ def list_pairs(observation: Observation) -> Iterator[Hypothesis]:
         yield Hypothesis(fault, text, evaluate, first, other=second)
 
 
-def _list_exchanged(observation: Observation, tensors: Sequence[str]) -> Iterator[Hypothesis]:
+def _list_exchanged(observation: ObservedCase, tensors: Sequence[str]) -> Iterator[Hypothesis]:
     """Yield two operands of one format and shape, each read in the other's place."""
     operands = observation.operands
     for first, second in itertools.combinations(tensors, 2):
@@ -274,7 +274,7 @@ def _list_exchanged(observation: Observation, tensors: Sequence[str]) -> Iterato
             yield Hypothesis("operand_exchanged", text, evaluate, name)
 
 
-def _along(observation: Observation, name: str, x: Elements) -> tuple[str, str | None]:
+def _along(observation: ObservedCase, name: str, x: Elements) -> tuple[str, str | None]:
     """Return the text for the misindexed axis, and the product's axis."""
     if x.axis is None:
         return "", None
@@ -282,7 +282,7 @@ def _along(observation: Observation, name: str, x: Elements) -> tuple[str, str |
     return f" along {'axis ' if label.isdigit() else ''}{label}", axis_named(label)
 
 
-def _list_values(observation: Observation) -> Iterator[Hypothesis]:
+def _list_values(observation: ObservedCase) -> Iterator[Hypothesis]:
     """Yield other Python values: 1 or 0 as if forgotten, its square, its other options."""
     kernel = observation.kernel
     values = kernel.values_of(observation.case)
@@ -302,7 +302,7 @@ def _list_values(observation: Observation) -> Iterator[Hypothesis]:
 
 
 def _list_uses_of(
-    observation: Observation, name: str, listed: Sequence[Elements]
+    observation: ObservedCase, name: str, listed: Sequence[Elements]
 ) -> Iterator[Hypothesis]:
     for x in listed:
         along, axis = _along(observation, name, x)
@@ -317,7 +317,9 @@ def _is_one_index(x: Elements, y: Elements) -> bool:
     return bool(x.used.shape[x.axis] == y.used.shape[y.axis])
 
 
-def _by(observation: Observation, changed: Mapping[str, Array]) -> Callable[[], Accumulated | None]:
+def _by(
+    observation: ObservedCase, changed: Mapping[str, Array]
+) -> Callable[[], Accumulated | None]:
     replaced = {}
     for name, used in changed.items():
         own = observation.operands[name].dtype
@@ -328,7 +330,7 @@ def _by(observation: Observation, changed: Mapping[str, Array]) -> Callable[[], 
 
 
 def evaluate_as(
-    observation: Observation, changed: Mapping[str, Any], **rules: str
+    observation: ObservedCase, changed: Mapping[str, Any], **rules: str
 ) -> Accumulated | None:
     """Evaluate the formula with these in place of some operands, or under other `rules`.
 
@@ -341,7 +343,7 @@ def evaluate_as(
     return Accumulated(c.value, c.bound)
 
 
-def _list_misread(observation: Observation, name: str) -> Iterator[Elements]:
+def _list_misread(observation: ObservedCase, name: str) -> Iterator[Elements]:
     """Yield the possible replacements of an operand's elements that differ from them."""
     own = stored_elements(observation.operands[name])
     for x in list_elements(observation, name, own):
@@ -349,7 +351,7 @@ def _list_misread(observation: Observation, name: str) -> Iterator[Elements]:
             yield x
 
 
-def _list_axes(observation: Observation, name: str) -> Iterator[Hypothesis]:
+def _list_axes(observation: ObservedCase, name: str) -> Iterator[Hypothesis]:
     """Yield an entry per row that is read by the columns, or the reverse; 0 beyond the last one."""
     own = stored_elements(observation.operands[name])
     declared = observation.kernel.tensors.get(name)
@@ -377,7 +379,7 @@ def _list_axes(observation: Observation, name: str) -> Iterator[Hypothesis]:
         yield Hypothesis("operand_transposed", text, evaluate, name)
 
 
-def _list_parts_of_k(observation: Observation) -> Iterator[Hypothesis]:
+def _list_parts_of_k(observation: ObservedCase) -> Iterator[Hypothesis]:
     """Yield ranges of k that are left out or added twice: rows of b that are 0 or doubled."""
     K, along = observation.case.K, _find_k(observation, "b")
     if along is None:
@@ -407,7 +409,7 @@ def _list_parts_of_k(observation: Observation) -> Iterator[Hypothesis]:
             yield Hypothesis(fault, text, _by(observation, {"b": used}), axis="K")
 
 
-def _find_k(observation: Observation, name: str) -> int | None:
+def _find_k(observation: ObservedCase, name: str) -> int | None:
     """Return the axis of a or b that is K, or None if it is not one of them."""
     declared = observation.kernel.tensors.get(name)
     axes = ROLES[name].axes if declared is None else declared.axes
@@ -416,7 +418,7 @@ def _find_k(observation: Observation, name: str) -> int | None:
     return axes.index("K") - len(axes) + observation.operands[name].tensor.dim()
 
 
-def _list_lanes_beyond_k(observation: Observation) -> Iterator[Hypothesis]:
+def _list_lanes_beyond_k(observation: ObservedCase) -> Iterator[Hypothesis]:
     """Yield lanes from K to the end of a block that are added: ones in a, and one number in b."""
     along = {name: _find_k(observation, name) for name in ROLES}
     wrong = exact_values.not_exact(observation)
@@ -442,7 +444,7 @@ def _list_lanes_beyond_k(observation: Observation) -> Iterator[Hypothesis]:
         yield Hypothesis("k_tail", text, _by(observation, changed), axis="K")
 
 
-def _list_results(observation: Observation) -> Iterator[Hypothesis]:
+def _list_results(observation: ObservedCase) -> Iterator[Hypothesis]:
     """Yield a result that is transposed, or whose integers wrapped around."""
     out, shape = observation.out, observation.result.shape
     base = partial(evaluate_as, observation, {})
@@ -464,7 +466,7 @@ def _list_results(observation: Observation) -> Iterator[Hypothesis]:
         yield Hypothesis("wrapped", text, wrap)
 
 
-def list_roundings(observation: Observation) -> Iterator[Hypothesis]:
+def list_roundings(observation: ObservedCase) -> Iterator[Hypothesis]:
     """Yield operands rounded to fewer bits, and a result rounded to another format first."""
     finest_first = sorted((FORMATS[n] for n in FLOAT_OPERANDS), key=lambda f: (-f.p, f.emin))
     own = {name: stored_elements(observation.operands[name]) for name in ROLES}

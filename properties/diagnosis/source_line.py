@@ -12,7 +12,7 @@ import torch
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import exact_values
-from gemmproof.properties.observation import Observation, word
+from gemmproof.properties.observation import ObservedCase, word
 from gemmproof.reference.arithmetic import Array
 
 SHOWN = 3  # lines, where one operand is loaded on several
@@ -31,7 +31,7 @@ class _Stores:
     programs: frozenset[tuple[int, int]]
 
 
-def locate(finding: Finding, observation: Observation) -> Finding:
+def locate(finding: Finding, observation: ObservedCase) -> Finding:
     """Return a finding of values with its line: the load of operand a or b, else the store of c.
 
     `observation` is that of the finding's case, with a trace; the finding is unchanged if no single
@@ -77,7 +77,7 @@ def _addresses(result: torch.Tensor) -> Array:
     return np.asarray(result.data_ptr() + grid * result.element_size())
 
 
-def _find_stores(observation: Observation, addresses: Array) -> _Stores | None:
+def _find_stores(observation: ObservedCase, addresses: Array) -> _Stores | None:
     """Return the last stores to the addresses; else all stores; None if there are none."""
     distinct = np.unique(addresses)
     last = np.full(distinct.size, -1)
@@ -109,7 +109,7 @@ def _find_stores(observation: Observation, addresses: Array) -> _Stores | None:
 
 
 def _find_loads(
-    observation: Observation, operand: str, programs: frozenset[tuple[int, int]]
+    observation: ObservedCase, operand: str, programs: frozenset[tuple[int, int]]
 ) -> set[str]:
     """Return the lines on which these programs load an operand."""
     lines = set()
@@ -121,7 +121,7 @@ def _find_loads(
     return lines
 
 
-def _accesses(observation: Observation) -> Iterator[tuple[int, Any]]:
+def _accesses(observation: ObservedCase) -> Iterator[tuple[int, Any]]:
     """Yield every traced access, with the number of its launch."""
     for number, (_, _, accesses) in enumerate(observation.trace or ()):
         for access in accesses:

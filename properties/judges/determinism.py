@@ -13,7 +13,7 @@ from gemmproof.properties.cases.generate import vary
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding, Mismatch, make_finding, place_of
-from gemmproof.properties.observation import Observation, Related, RelatedCall, word
+from gemmproof.properties.observation import ObservedCase, Related, RelatedCall, word
 from gemmproof.reference.arithmetic import Array, bits, widen
 
 SAME = "same_bits_on_dirty_outputs"
@@ -24,12 +24,12 @@ PREDICTED = "equals_prediction"
 SIDES = (1, 2, 17, 33, 128, 257)
 
 
-def same_applies(observation: Observation) -> bool:
+def same_applies(observation: ObservedCase) -> bool:
     """Return whether the case was called more than once and every call gave a comparable result."""
     return observation.has_result and len(observation.calls) > 1
 
 
-def judge_same(observation: Observation) -> Iterator[Finding]:
+def judge_same(observation: ObservedCase) -> Iterator[Finding]:
     """Yield one finding if a later call's bits differ from the first call's."""
     first, over = observation.result, observation.calls[0].over
     for number, call in enumerate(observation.calls[1:], start=2):
@@ -44,7 +44,7 @@ def judge_same(observation: Observation) -> Iterator[Finding]:
             return
 
 
-def call_in_order(observation: Observation) -> Iterator[RelatedCall]:
+def call_in_order(observation: ObservedCase) -> Iterator[RelatedCall]:
     """Yield calls with larger and smaller shapes, other strides, another format; then the original.
 
     They follow each other in one process, after the case's first call. The last one is given
@@ -62,7 +62,7 @@ def call_in_order(observation: Observation) -> Iterator[RelatedCall]:
     yield RelatedCall(own, tensors, "the same call again, in the tensors of the call before")
 
 
-def _other_cases(case: Case, observation: Observation) -> Iterator[Case | None]:
+def _other_cases(case: Case, observation: ObservedCase) -> Iterator[Case | None]:
     contract = observation.kernel.contract
     step_m, step_n, step_k = (contract.sizes(axis).step for axis in "MNK")
     for M, N, K in (
@@ -84,12 +84,12 @@ def _other_layout(name: str, names: tuple[str, ...]) -> str:
     return next(usual, name)
 
 
-def order_applies(observation: Observation) -> bool:
+def order_applies(observation: ObservedCase) -> bool:
     """Return whether the case was called once more after other calls."""
     return observation.case.compare == "order" and len(observation.related) > 0
 
 
-def judge_order(observation: Observation) -> Iterator[Finding]:
+def judge_order(observation: ObservedCase) -> Iterator[Finding]:
     """Yield one finding if the last call's bits, or its memory faults, differ from the first's."""
     first, (*others, last) = observation.result, observation.related
 
@@ -116,7 +116,7 @@ def judge_order(observation: Observation) -> Iterator[Finding]:
             return
 
 
-def call_at_other_m(observation: Observation) -> Iterator[RelatedCall]:
+def call_at_other_m(observation: ObservedCase) -> Iterator[RelatedCall]:
     """Yield calls with the same rows of a, and the same b, at every M of SIDES that is admitted."""
     case = replace(observation.case, compare=None, calls=1)
     for side in SIDES:
@@ -127,12 +127,12 @@ def call_at_other_m(observation: Observation) -> Iterator[RelatedCall]:
             yield RelatedCall(other, tensors, f"M={side}")
 
 
-def rows_apply(observation: Observation) -> bool:
+def rows_apply(observation: ObservedCase) -> bool:
     """Return whether the case was called at other M."""
     return len(_at_other_m(observation)) > 0
 
 
-def judge_rows(observation: Observation) -> Iterator[Finding]:
+def judge_rows(observation: ObservedCase) -> Iterator[Finding]:
     """Yield one finding at the first row whose bits differ at another M."""
     for other in _at_other_m(observation):
         shared = min(observation.case.M, other.asked.case.M)
@@ -146,13 +146,13 @@ def judge_rows(observation: Observation) -> Iterator[Finding]:
             return
 
 
-def _at_other_m(observation: Observation) -> list[Related]:
+def _at_other_m(observation: ObservedCase) -> list[Related]:
     if observation.case.compare != "rows":
         return []
     return [other for other in observation.related if not other.describe_lack(observation.out)]
 
 
-def prediction_applies(observation: Observation) -> bool:
+def prediction_applies(observation: ObservedCase) -> bool:
     """Return whether a device gave a result, and the simulator predicts its bits."""
     expected = None if observation.predicted is None else observation.predicted[observation.part]
     if expected is None or not observation.has_result:
@@ -161,7 +161,7 @@ def prediction_applies(observation: Observation) -> bool:
     return got.dtype == expected.dtype and got.shape == expected.shape
 
 
-def judge_prediction(observation: Observation) -> Iterator[Finding]:
+def judge_prediction(observation: ObservedCase) -> Iterator[Finding]:
     """Yield one finding at the first element whose bits differ from the prediction."""
     assert observation.predicted is not None
     got, expected = observation.result, observation.predicted[observation.part]
@@ -173,7 +173,7 @@ def judge_prediction(observation: Observation) -> Iterator[Finding]:
         yield make_finding(observation, PREDICTED, "not_as_predicted", wrong, shown, want, note)
 
 
-def count_predicted(observation: Observation) -> tuple[int, int]:
+def count_predicted(observation: ObservedCase) -> tuple[int, int]:
     """Count the elements of all results with the predicted bits, and those with a prediction."""
     equal = total = 0
     for result in filter(prediction_applies, observation.split()):

@@ -11,7 +11,7 @@ import numpy as np
 from gemmproof.properties.cases.operands import stored_elements
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
 from gemmproof.properties.kernel import WRITTEN
-from gemmproof.properties.observation import Observation, remember, word
+from gemmproof.properties.observation import ObservedCase, remember, word
 from gemmproof.reference.arithmetic import Array, round_to, widen
 from gemmproof.reference.bounds import (
     Accumulated,
@@ -34,7 +34,7 @@ BOUND = "within_bound"
 PROMOTED = 128
 
 
-def exact_applies(observation: Observation) -> bool:
+def exact_applies(observation: ObservedCase) -> bool:
     """Return whether there is a result, and data whose sums the accumulator does not round."""
     if observation.kernel.spec is not None:
         return observation.has_result and bool(evaluated(observation).exact.any())
@@ -45,7 +45,7 @@ def exact_applies(observation: Observation) -> bool:
     return tied and observation.out.kind == "float"
 
 
-def bound_applies(observation: Observation) -> bool:
+def bound_applies(observation: ObservedCase) -> bool:
     """Return whether there is a result of a float GEMM of numbers; integers must be exact."""
     case = observation.case
     floats = case.format.kind == "float" or observation.kernel.spec is not None
@@ -53,20 +53,20 @@ def bound_applies(observation: Observation) -> bool:
 
 
 @remember
-def inputs(observation: Observation) -> tuple[Array, Array]:
+def inputs(observation: ObservedCase) -> tuple[Array, Array]:
     """Return a (..., M, K) and b (..., K, N) as contiguous storage arrays."""
     a, b = (stored_elements(observation.operands[name]) for name in "ab")
     return a, b
 
 
 @remember
-def evaluate_all(observation: Observation) -> tuple[SpecArray, ...]:
+def evaluate_all(observation: ObservedCase) -> tuple[SpecArray, ...]:
     """Evaluate the kernel's `spec`: every result. Raises a one-line ValueError."""
     return evaluate_with(observation, {})
 
 
 def evaluate_with(
-    observation: Observation, other: Mapping[str, Any], **rules: Any
+    observation: ObservedCase, other: Mapping[str, Any], **rules: Any
 ) -> tuple[SpecArray, ...]:
     """Evaluate the kernel's formula on the operands, of which `other` replaces some.
 
@@ -80,12 +80,12 @@ def evaluate_with(
     return evaluate(lambda **named: kernel.calculate(named), values, replace(own, **rules))
 
 
-def evaluated(observation: Observation) -> SpecArray:
+def evaluated(observation: ObservedCase) -> SpecArray:
     """Return the result that the kernel's `spec` gives. Raises a one-line ValueError."""
     return evaluate_all(observation)[observation.part]
 
 
-def list_shapes(observation: Observation) -> tuple[tuple[int, ...], ...]:
+def list_shapes(observation: ObservedCase) -> tuple[tuple[int, ...], ...]:
     """Return the shape of each result that a call must give. Raises a one-line ValueError."""
     case, kernel = observation.case, observation.kernel
     if kernel.spec is None or case.is_sampled:  # no formula is evaluated
@@ -93,13 +93,13 @@ def list_shapes(observation: Observation) -> tuple[tuple[int, ...], ...]:
     return tuple(c.shape for c in evaluate_all(observation))
 
 
-def label_results(observation: Observation) -> tuple[str, ...]:
+def label_results(observation: ObservedCase) -> tuple[str, ...]:
     """Return the names of a call's results in messages."""
     return observation.kernel.label_results(len(list_shapes(observation)))
 
 
 @remember
-def exact(observation: Observation) -> Array:
+def exact(observation: ObservedCase) -> Array:
     """Return the exact product (of index and integer data), or the nearest float64."""
     if observation.kernel.spec is not None:
         return evaluated(observation).value
@@ -109,7 +109,7 @@ def exact(observation: Observation) -> Array:
 
 
 @remember
-def accumulator(observation: Observation) -> Accumulated:
+def accumulator(observation: ObservedCase) -> Accumulated:
     """Return the accumulator's exact value before it is stored, and its error bound."""
     if observation.kernel.spec is not None:
         c = evaluated(observation)
@@ -118,7 +118,7 @@ def accumulator(observation: Observation) -> Accumulated:
     return bound_accumulation(*inputs(observation), model, any_order=True)
 
 
-def not_exact(observation: Observation) -> Array:
+def not_exact(observation: ObservedCase) -> Array:
     """Mark where the result is not the exact product, rounded once if the output cannot hold it.
 
     No order of the sum rounds (data.window), so only one rounding to nearest is allowed; 0 and -0
@@ -155,7 +155,7 @@ def integer_range(fmt: Format) -> tuple[int, int]:
     return (-high - 1 if fmt.storage.kind == "i" else 0), high
 
 
-def declared_model(observation: Observation) -> DotModel:
+def declared_model(observation: ObservedCase) -> DotModel:
     """Return the declared accumulation, as a dot whose steps may hold any of the k.
 
     fp32 and fp16: as the target's tensor cores keep them, as IEEE arithmetic without a target. A
@@ -183,7 +183,7 @@ def declared_model(observation: Observation) -> DotModel:
     return dot_model(None, dtype, acc)
 
 
-def held_by(observation: Observation) -> str:
+def held_by(observation: ObservedCase) -> str:
     """Return the format that the accumulator holds before a result is stored."""
     if observation.kernel.spec is not None:
         return "fp32"
@@ -192,7 +192,7 @@ def held_by(observation: Observation) -> str:
 
 
 @remember
-def error_and_bound(observation: Observation) -> tuple[Array, Array]:
+def error_and_bound(observation: ObservedCase) -> tuple[Array, Array]:
     """Return |c - a b| and the error allowed by accumulator and one rounding; float64 (..., M, N).
 
     Where the exact result may overflow the output the bound is Inf.
@@ -218,13 +218,13 @@ def judge_stored(got: Array, c: SpecArray, out: Format) -> tuple[Array, Array]:
     return wrong, bound
 
 
-def beyond_bound(observation: Observation) -> Array:
+def beyond_bound(observation: ObservedCase) -> Array:
     """Mark where the error exceeds its bound."""
     error, bound = error_and_bound(observation)
     return np.asarray(error > bound)
 
 
-def mark_wrong(observation: Observation, name: str) -> Array:
+def mark_wrong(observation: ObservedCase, name: str) -> Array:
     """Mark the elements that break the property of that name; every one, if it is not of values."""
     marks = {EXACT: not_exact, BOUND: beyond_bound}
     if name in marks:
@@ -232,7 +232,7 @@ def mark_wrong(observation: Observation, name: str) -> Array:
     return np.ones(observation.result.shape, np.bool_)
 
 
-def largest_ratio(observation: Observation) -> float | None:
+def largest_ratio(observation: ObservedCase) -> float | None:
     """Return the largest finite error over its bound; 0 if both are 0, or None."""
     error, bound = error_and_bound(observation)
     judged = np.isfinite(bound) & np.isfinite(error)
@@ -244,14 +244,14 @@ def _ratio(error: Array, bound: Array) -> Array:
         return np.where(error == 0, 0.0, error / bound)
 
 
-def judge_exact(observation: Observation) -> Iterator[Finding]:
+def judge_exact(observation: ObservedCase) -> Iterator[Finding]:
     """Yield one finding at the first element that is not exact."""
     wrong = Mismatch.of(not_exact(observation))
     if wrong is not None:
         yield _wrong_value(observation, EXACT, wrong, None)
 
 
-def judge_bound(observation: Observation) -> Iterator[Finding]:
+def judge_bound(observation: ObservedCase) -> Iterator[Finding]:
     """Yield one finding at the element whose error exceeds its bound most."""
     beyond = beyond_bound(observation)
     wrong = Mismatch.of(beyond)
@@ -263,7 +263,7 @@ def judge_bound(observation: Observation) -> Iterator[Finding]:
 
 
 def _wrong_value(
-    observation: Observation, name: str, wrong: Mismatch, bound: float | None
+    observation: ObservedCase, name: str, wrong: Mismatch, bound: float | None
 ) -> Finding:
     got, exactly = observation.result[wrong.at], exact(observation)[wrong.at]
     expected = _number(exactly)
@@ -288,14 +288,14 @@ def _number(x: object) -> str:
 NAME = "special_values"
 
 
-def applies(observation: Observation) -> bool:
+def applies(observation: ObservedCase) -> bool:
     """Return whether special data (NaN, Inf, subnormals, large numbers) give a float result."""
     case = observation.case
     special = case.fill == "special" and case.format.kind == "float"
     return special and observation.has_result and observation.out.kind == "float"
 
 
-def judge(observation: Observation) -> Iterator[Finding]:
+def judge(observation: ObservedCase) -> Iterator[Finding]:
     """Yield one finding for each way in which a special value is lost or misplaced."""
     a, b = (widen(x) for x in inputs(observation))
     got, out = widen(observation.result), observation.out
@@ -330,7 +330,7 @@ def judge(observation: Observation) -> Iterator[Finding]:
             yield _find_misplaced(observation, fault, mismatch, expected, a, b)
 
 
-def _nan_for_inf(observation: Observation) -> bool:
+def _nan_for_inf(observation: ObservedCase) -> bool:
     """Return whether NaN is allowed where the product is Inf.
 
     It is where lanes beyond K meet Inf with a mask's zero (a mask on one operand is enough for
@@ -345,7 +345,7 @@ def _nan_for_inf(observation: Observation) -> bool:
 
 
 def _find_misplaced(
-    observation: Observation, fault: str, wrong: Mismatch, expected: Array, a: Array, b: Array
+    observation: ObservedCase, fault: str, wrong: Mismatch, expected: Array, a: Array, b: Array
 ) -> Finding:
     got, want = f"{observation.result[wrong.at]}", f"{expected[wrong.at]:g}"
     *_, row, column = wrong.at

@@ -15,7 +15,7 @@ from gemmproof.properties.contract import AXES
 from gemmproof.properties.finding import Finding, make_finding
 from gemmproof.properties.judges.exact_values import list_shapes
 from gemmproof.properties.kernel import READ
-from gemmproof.properties.observation import Observation, axis_named, introduce, word
+from gemmproof.properties.observation import ObservedCase, axis_named, introduce, word
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.mirrored_launch import (
     MirrorCall,
@@ -27,7 +27,7 @@ from gemmproof.reference.mirrored_launch import (
 from gemmproof.reference.simulation import Fault
 
 # -- accesses ------------------------------------------------------------------------------------
-Judge = Callable[[Observation], Iterator[Finding]]
+Judge = Callable[[ObservedCase], Iterator[Finding]]
 
 BOUNDS = "stays_in_bounds"
 ONCE = "stores_each_element_once"
@@ -58,7 +58,7 @@ PROPERTY_OF: Mapping[str, str] = MappingProxyType(
 def judge_faults(name: str) -> Judge:
     """Return a judge that turns every fault that breaks property `name` into a finding."""
 
-    def judge(observation: Observation) -> Iterator[Finding]:
+    def judge(observation: ObservedCase) -> Iterator[Finding]:
         for fault in observation.faults:
             if PROPERTY_OF.get(fault.kind) == name:
                 yield _from_fault(name, fault, observation)
@@ -66,7 +66,7 @@ def judge_faults(name: str) -> Judge:
     return judge
 
 
-def _from_fault(name: str, fault: Fault, observation: Observation) -> Finding:
+def _from_fault(name: str, fault: Fault, observation: ObservedCase) -> Finding:
     where = str(fault.where) if fault.where.line else None
     label = introduce(observation, fault.operand)
     location = f"{fault.access} of {label}" if label else fault.access
@@ -86,7 +86,7 @@ def _from_fault(name: str, fault: Fault, observation: Observation) -> Finding:
     )
 
 
-def _cause(fault: Fault, observation: Observation) -> str | None:
+def _cause(fault: Fault, observation: ObservedCase) -> str | None:
     # a lane whose offset wrapped is not performed either, and the simulator reports out_of_bounds
     kinds = {other.kind for other in observation.faults}
     if fault.follows == "out_of_bounds" and fault.follows not in kinds:
@@ -94,7 +94,7 @@ def _cause(fault: Fault, observation: Observation) -> str | None:
     return PROPERTY_OF.get(fault.follows)
 
 
-def _longest_axis(name: str, observation: Observation) -> str | None:
+def _longest_axis(name: str, observation: ObservedCase) -> str | None:
     """Return the axis along which an operand reaches furthest: (size - 1) * stride."""
     operand = observation.operands.get(name)
     result = observation.calls[0].run.result
@@ -111,7 +111,7 @@ def _longest_axis(name: str, observation: Observation) -> str | None:
     return axis if axis in AXES else None  # another operand's axis may be an expression
 
 
-def judge_inputs(observation: Observation) -> Iterator[Finding]:
+def judge_inputs(observation: ObservedCase) -> Iterator[Finding]:
     """Yield one finding per operand and kind of memory that changed."""
     nouns = {"element": "elements", "gap": "gap elements", "guard": "guard elements"}
     for change in observation.touched:
@@ -138,7 +138,7 @@ _REFUSED = re.compile(r"Triton refuses to compile (\S+): (.*?)(?: with \[([^]]*)
 _judge_device_asserts = judge_faults(ENDS)
 
 
-def judge_compiles(observation: Observation) -> Iterator[Finding]:
+def judge_compiles(observation: ObservedCase) -> Iterator[Finding]:
     """Yield Triton's refusal of the kernel, quoted, at the line that it names."""
     raised = observation.raised
     if raised is not None and raised.kind == "compile_error":
@@ -155,12 +155,12 @@ def judge_compiles(observation: Observation) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def ends_applies(observation: Observation) -> bool:
+def ends_applies(observation: ObservedCase) -> bool:
     """Return whether the end of the calls is known; of a sampled call, only that it raised."""
     return observation.is_known and (not observation.case.is_sampled or not observation.calls)
 
 
-def judge_ends(observation: Observation) -> Iterator[Finding]:
+def judge_ends(observation: ObservedCase) -> Iterator[Finding]:
     """Yield what was raised or would stop the device, or the defects of the result."""
     yield from _judge_device_asserts(observation)
     raised = observation.raised
@@ -186,7 +186,7 @@ def is_cuda_error(text: str) -> bool:
     return any(sign in text for sign in ("CUDA error", "Triton Error [CUDA]", "AcceleratorError"))
 
 
-def _judge_result(observation: Observation, number: int) -> Iterator[Finding]:
+def _judge_result(observation: ObservedCase, number: int) -> Iterator[Finding]:
     def wrong(fault: str, got: str, expected: str, operand: str | None = None) -> Finding:
         name = observation.result_name
         location = "the result" if name == "c" else name
@@ -218,7 +218,7 @@ def _judge_result(observation: Observation, number: int) -> Iterator[Finding]:
             yield wrong("returned_input", f"a view of {name}", "memory of its own", name)
 
 
-def _judge_device_result(observation: Observation, number: int) -> Iterator[Finding]:
+def _judge_device_result(observation: ObservedCase, number: int) -> Iterator[Finding]:
     if observation.calls[number].result is None:
         location, got = f"call {number + 1}", "another type, shape or format"
         shape = list_shapes(observation)[observation.part]
@@ -230,7 +230,7 @@ def _judge_device_result(observation: Observation, number: int) -> Iterator[Find
 NAME = "mirror_equals_source"
 
 
-def applies(observation: Observation) -> bool:
+def applies(observation: ObservedCase) -> bool:
     """Return whether the call ended and launched something."""
     return (
         observation.trace is not None
@@ -239,14 +239,14 @@ def applies(observation: Observation) -> bool:
     )
 
 
-def judge(observation: Observation) -> Iterator[Finding]:
+def judge(observation: ObservedCase) -> Iterator[Finding]:
     """Yield one finding: the first access, in program order, where source and mirror differ."""
     difference = find_difference(observation)
     if difference is not None:
         yield make_finding(observation, NAME, "access_differs", message=difference)
 
 
-def find_difference(observation: Observation) -> str | None:
+def find_difference(observation: ObservedCase) -> str | None:
     """Return where the first call first differs from its mirror, or None."""
     trace = observation.trace
     assert trace is not None
@@ -265,7 +265,7 @@ def find_difference(observation: Observation) -> str | None:
     return None
 
 
-def describe_call(observation: Observation) -> MirrorCall:
+def describe_call(observation: ObservedCase) -> MirrorCall:
     """Describe the first call for its mirror."""
     run = observation.calls[0].run
     tensors = {name: operand.tensor for name, operand in observation.operands.items()}

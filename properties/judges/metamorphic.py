@@ -13,7 +13,7 @@ from gemmproof.properties.cases.operands import copy_elements, operand_of
 from gemmproof.properties.contract import ANY
 from gemmproof.properties.finding import Finding, Mismatch, make_finding, place_of
 from gemmproof.properties.judges import exact_values
-from gemmproof.properties.observation import Observation, Related, RelatedCall, word
+from gemmproof.properties.observation import ObservedCase, Related, RelatedCall, word
 from gemmproof.reference.arithmetic import Array, bits, round_to, widen
 from gemmproof.reference.formats import FORMATS
 
@@ -21,7 +21,7 @@ NAME = "symmetries"
 RELATIONS = tuple(name for name in COMPARE if name not in ("order", "rows"))
 
 
-def make_call(observation: Observation) -> Iterator[RelatedCall]:
+def make_call(observation: ObservedCase) -> Iterator[RelatedCall]:
     """Yield the related call, none if the contract admits no such call."""
     case = replace(observation.case, compare=None, calls=1)
     relation, contract = observation.case.compare, observation.kernel.contract
@@ -81,7 +81,7 @@ def _take(x: Array, order: Array, axis: int) -> Array:
     return x if x.shape[axis] == 1 else np.take(_code(x), order, axis).view(x.dtype)
 
 
-def _order(observation: Observation, side: int) -> Array:
+def _order(observation: ObservedCase, side: int) -> Array:
     """Reverse every aligned block of the smallest tile side; the remainder stays."""
     order = np.arange(side)
     block = min((min(tile[:2]) for tile in observation.tiles), default=1)
@@ -91,13 +91,13 @@ def _order(observation: Observation, side: int) -> Array:
     return order
 
 
-def _more_k(observation: Observation) -> int:
+def _more_k(observation: ObservedCase) -> int:
     step = observation.kernel.contract.sizes("K").step
     block = max((tile[2] for tile in observation.tiles), default=1)
     return -(-(-observation.case.K % block or block) // step) * step
 
 
-def find_scales(observation: Observation) -> tuple[int, int]:
+def find_scales(observation: ObservedCase) -> tuple[int, int]:
     """Return s and t such that 2**-s a, 2**-t b and their sums are normal (index data), or 0, 0."""
     case, out = observation.case, observation.out
     fmt = case.format
@@ -108,12 +108,12 @@ def find_scales(observation: Observation) -> tuple[int, int]:
     return s, min(10, -fmt.emin, least - s)
 
 
-def applies(observation: Observation) -> bool:
+def applies(observation: ObservedCase) -> bool:
     """Return whether the case has a result and the related call was made."""
     return observation.case.compare in RELATIONS and len(observation.related) > 0
 
 
-def judge(observation: Observation) -> Iterator[Finding]:
+def judge(observation: ObservedCase) -> Iterator[Finding]:
     """Yield one finding at the first element that contradicts the related result."""
     (other,) = observation.related
     if lack := other.describe_lack(observation.out):
@@ -151,7 +151,7 @@ def judge(observation: Observation) -> Iterator[Finding]:
         yield _not_related(observation, place_of(observation, wrong.at), got, expected, note)
 
 
-def _bring_back(observation: Observation, related: Related) -> tuple[Array, Array]:
+def _bring_back(observation: ObservedCase, related: Related) -> tuple[Array, Array]:
     """Return both results, with the relation undone where that is exact."""
     first, other, case = observation.result, related.result, observation.case
     if case.compare == "negated":
@@ -176,7 +176,7 @@ def _same(x: Array, y: Array) -> Array:
     return np.asarray((bits(x) == bits(y)) | (wide == other) | (np.isnan(wide) & np.isnan(other)))
 
 
-def _may_saturate(observation: Observation, there: Array) -> Array:
+def _may_saturate(observation: ObservedCase, there: Array) -> Array:
     """Mark where a result and a negated one may differ by saturation at the ends of the format.
 
     `there` is the related result negated: int64 for integers. x is the value before saturation:
@@ -197,7 +197,7 @@ def _saturates(x: Array, y: Array, low: int, high: int) -> Array:
     return np.asarray(top | ((x == low) & (y >= min(-low, high))))
 
 
-def _is_bitwise(observation: Observation, other: Related) -> bool:
+def _is_bitwise(observation: ObservedCase, other: Related) -> bool:
     relation = observation.case.compare
     if observation.case.sums_are_exact:
         return True
@@ -215,7 +215,7 @@ def _is_bitwise(observation: Observation, other: Related) -> bool:
 
 
 def _not_related(
-    observation: Observation, where: str, got: str, expected: str, note: str = ""
+    observation: ObservedCase, where: str, got: str, expected: str, note: str = ""
 ) -> Finding:
     relation = observation.case.compare or ""
     axis = {"permuted_rows": "M", "permuted_columns": "N", "padded_k": "K"}.get(relation)

@@ -230,14 +230,32 @@ def trace(
     launch = session.current()
     if launch.session.progress.notes:
         _note_progress(kind, ptr, mask, full)
-    if launch.session.trace is None or ptr.base is None:
+    if launch.session.trace is None:
         return
     size = element_of(ptr).itemsize
-    offsets = (np.broadcast_to(ptr.data, full) - ptr.base.view.start) // size
+    address = np.broadcast_to(ptr.data, full)
     lanes = None if mask is None else np.broadcast_to(mask.data, full)
     other = None if fill is None or fill.data.size != 1 else float(fill.data.item())
-    touch = RawTouch(kind, ptr.base, offsets, lanes, other, launch.programs, session.where())
-    launch.touches.append(touch)
+    for operand, own in _split_by_operand(ptr.base, address, lanes, size):
+        offsets = (address - operand.view.start) // size
+        touch = RawTouch(kind, operand, offsets, own, other, launch.programs, session.where())
+        launch.touches.append(touch)
+
+
+def _split_by_operand(
+    base: Argument | None, address: np.ndarray, lanes: np.ndarray | None, size: int
+) -> Iterator[tuple[Argument, np.ndarray | None]]:
+    """Yield the operand of an access with its lanes, each one for a pointer of unknown origin.
+
+    Lanes of such a pointer that address no memory belong to none.
+    """
+    if base is not None:
+        yield base, lanes
+        return
+    live = np.ones(address.shape, np.bool_) if lanes is None else lanes
+    for storage, here in session.current().session.memory.split(np.where(live, address, -1)):
+        if storage is not None:
+            yield _any_operand(storage, size), here & live
 
 
 # -- boxes of elements ---------------------------------------------------------------------------

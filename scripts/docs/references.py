@@ -14,7 +14,7 @@ from scripts.docs.markdown import ROOT, fill, make_table, update
 from gemmproof import plugin
 from gemmproof.cli import COMMANDS
 from gemmproof.options import CommandOptions, Option, iter_options
-from gemmproof.plugin_options import PluginOptions
+from gemmproof.pytest_plugin.options import PluginOptions
 
 REFERENCE = ROOT / "docs" / "reference"
 FIXTURES = ("gemm_benchmark", "gemm_report", "gemm_reproduce", "gemm_options", "gemm_reports")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gemmproof.engine.kernel_check import check
+    from gemmproof.engine.observation import Access, Observation, observe
+    from gemmproof.properties.cases.case import Case
     from gemmproof.properties.contract import Contract, multiple_of
     from gemmproof.properties.kernel import KernelUnderTest, OneOf, Operand
     from gemmproof.reference.simulator import simulate
@@ -14,14 +16,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Access",
+    "Case",
     "Contract",
     "KernelUnderTest",
+    "Observation",
     "OneOf",
     "Operand",
     "__version__",
     "check",
     "erf",
     "multiple_of",
+    "observe",
     "sigmoid",
     "simulate",
 ]
@@ -29,14 +35,18 @@ __all__ = [
 # Where each public name is defined. They are loaded on first use, because numpy and torch take
 # seconds to load and the command line, the plugin and shell completion need neither.
 _HOMES = {
+    "Access": "gemmproof.engine.observation",
+    "Case": "gemmproof.properties.cases.case",
     "Contract": "gemmproof.properties.contract",
     "KernelUnderTest": "gemmproof.properties.kernel",
+    "Observation": "gemmproof.engine.observation",
     "OneOf": "gemmproof.properties.kernel",
     "Operand": "gemmproof.properties.kernel",
     "erf": "gemmproof.reference.spec",
     "sigmoid": "gemmproof.reference.spec",
     "check": "gemmproof.engine.kernel_check",
     "multiple_of": "gemmproof.properties.contract",
+    "observe": "gemmproof.engine.observation",
     "simulate": "gemmproof.reference.simulator",
 }
 

@@ -2,7 +2,7 @@
 
 A field that `option`, `flag` or `argument` declares is an option, one of `group` holds a record of
 further options. From a record derive the arguments of argparse, the record that was typed, and the
-arguments that would type it again; plugin_options.py derives the options of pytest.
+arguments that would type it again; pytest_plugin/options.py derives the options of pytest.
 """
 
 from __future__ import annotations

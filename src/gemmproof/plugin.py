@@ -5,16 +5,18 @@ from __future__ import annotations
 import builtins
 import contextlib
 import reprlib
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
 
 from gemmproof.bench.fixture import gemm_benchmark  # noqa: F401 - a fixture of the plugin
-from gemmproof.plugin_options import PluginOptions, add_options, read_options
-from gemmproof.plugin_reports import Reports, Subject, choose_judge
 from gemmproof.properties.codec import Plain, decode, encode
+from gemmproof.pytest_plugin.options import PluginOptions, add_options, read_options
+from gemmproof.pytest_plugin.reports import Reports, Subject, choose_judge
 from gemmproof.report.github import is_wanted
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ def _annotate(items: list[FailedItem]) -> list[str]:
 # -- plugin --------------------------------------------------------------------------------------
 # Nothing heavy is imported at the top: this module is loaded in every pytest run where the
 # package is installed, even if the run has no item of ours.
+CASES = "cases"  # stands for every property, over cases that Hypothesis draws
 ACCUMULATOR = "accumulator_as_declared"  # the property that --gemm-drift adds
 SIMULATOR, CUDA = "simulator", "cuda"
 NO_DEVICE = "left out: registered as device_only, checked only with --gemm-device cuda"
@@ -168,7 +171,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "gemm_item" in metafunc.fixturenames:
         options = metafunc.config.stash[OPTIONS]
         items: list[Any] = []
-        for kernel, conftest in _list_kernels(metafunc):
+        for kernel, conftest in _list_kernels(metafunc.definition):
             if kernel.device_only and options.gpu is None:
                 metafunc.config.stash[LEFT_OUT][kernel.name] = None
                 mark = pytest.mark.skip(reason=NO_DEVICE)
@@ -177,6 +180,37 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             for format_ in kernel.contract.formats:
                 items += _list_items(kernel, format_, options, conftest)
         metafunc.parametrize("gemm_item", items, ids=str)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Collector, name: str, obj: object
+) -> list[pytest.Item] | None:
+    """Make an item for each kernel and format of the suite's Hypothesis test."""
+    suite = sys.modules.get("gemmproof.suite")
+    if suite is None or obj is not suite.test_gemm_cases:
+        return None
+    from gemmproof.pytest_plugin.cases import make_item
+
+    options = collector.config.stash[OPTIONS]
+    items: list[pytest.Item] = []
+    for kernel, conftest in _list_kernels(collector):
+        if kernel.device_only:  # the simulator, which judges these cases, cannot run it
+            collector.config.stash[LEFT_OUT][kernel.name] = None
+            continue
+        for format_ in kernel.contract.formats:
+            item = GemmItem(kernel, format_, CASES, conftest=conftest)
+            items.append(make_item(collector, name, item, options))
+    return items
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "gemmproof.pytest_plugin.cases" in sys.modules:
+        from gemmproof.pytest_plugin.cases import CasesItem, keep_storage_away
+
+        if any(isinstance(item, CasesItem) for item in items):
+            keep_storage_away(config)
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
@@ -190,22 +224,36 @@ def gemm_options(pytestconfig: pytest.Config) -> PluginOptions:
 
 
 @pytest.fixture(scope="session")
-def gemm_reports(request: pytest.FixtureRequest, gemm_options: PluginOptions) -> Iterator[Reports]:
-    """Yield the reports of this run: all properties of a kernel and format are judged together."""
-    run = getattr(request.config, "workerinput", None)  # of pytest-xdist
+def gemm_workers(gemm_options: PluginOptions) -> Iterator[Callable[[], None]]:
+    """Yield a function that starts what workers are forked from, if it is not yet started."""
     with contextlib.ExitStack() as closes:
-        judge = choose_judge(gemm_options, closes)
-        if run is None:
-            yield Reports(judge)
-            return
-        # the folders of all processes are in one folder of the run
-        base = request.getfixturevalue("tmp_path_factory").getbasetemp().parent
-        folder = base / f"gemmproof-{run['testrunuid']}"
-        folder.mkdir(exist_ok=True)
-        calls = (getattr(item, "callspec", None) for item in request.session.items)
-        items = [call.params.get("gemm_item") for call in calls if call is not None]
-        each = {i.subject: i for i in reversed(items) if i is not None and i.conftest is not None}
-        yield Reports(judge, folder, list(reversed(each.values())))
+
+        @cache
+        def start() -> None:  # when the first kernel is judged, not in a process that judges none
+            from gemmproof.worker.supervisor import preload
+
+            closes.enter_context(preload(limits=gemm_options.worker.limits))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def gemm_reports(
+    request: pytest.FixtureRequest, gemm_options: PluginOptions, gemm_workers: Callable[[], None]
+) -> Reports:
+    """Return the reports of this run: all properties of a kernel and format are judged together."""
+    run = getattr(request.config, "workerinput", None)  # of pytest-xdist
+    judge = choose_judge(gemm_options, gemm_workers)
+    if run is None:
+        return Reports(judge)
+    # the folders of all processes are in one folder of the run
+    base = request.getfixturevalue("tmp_path_factory").getbasetemp().parent
+    folder = base / f"gemmproof-{run['testrunuid']}"
+    folder.mkdir(exist_ok=True)
+    calls = (getattr(item, "callspec", None) for item in request.session.items)
+    items = [call.params.get("gemm_item") for call in calls if call is not None]
+    each = {i.subject: i for i in reversed(items) if i is not None and i.conftest is not None}
+    return Reports(judge, folder, list(reversed(each.values())))
 
 
 @pytest.fixture
@@ -232,8 +280,8 @@ def gemm_reproduce(request: pytest.FixtureRequest, gemm_item: GemmItem) -> Calla
     return lambda case: write_command([*argv, "--gemm-case", case.to_json()])
 
 
-def _list_kernels(metafunc: pytest.Metafunc) -> list[tuple[KernelUnderTest, str | None]]:
-    """Return the kernels that the conftest.py files above a test register, each with its file.
+def _list_kernels(node: pytest.Item | pytest.Collector) -> list[tuple[KernelUnderTest, str | None]]:
+    """Return the kernels that the conftest.py files above a node register, each with its file.
 
     Anything else is refused.
     """
@@ -241,7 +289,7 @@ def _list_kernels(metafunc: pytest.Metafunc) -> list[tuple[KernelUnderTest, str 
     from gemmproof.properties.kernel import KernelUnderTest
 
     # ihook: a conftest.py applies to its own folder only, even if others were loaded before.
-    hook = metafunc.definition.ihook.pytest_gemm_kernels
+    hook = node.ihook.pytest_gemm_kernels
     kernels: list[tuple[KernelUnderTest, str | None]] = []
     for registers in reversed(hook.get_hookimpls()):
         with fake_device():

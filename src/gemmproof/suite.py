@@ -1,4 +1,8 @@
-"""The names that a project's test file imports with `*`: an item per kernel, format, property."""
+"""The names that a project's test file imports with `*`.
+
+`test_gemm` is an item for each kernel, format and property; `test_gemm_cases` one for each kernel
+and format, whose cases Hypothesis draws.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,12 @@ from gemmproof.report.text import clean, finding_text, proof_text
 
 if TYPE_CHECKING:
     from gemmproof.plugin import GemmItem
-    from gemmproof.plugin_reports import Reports
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.finding import Finding
+    from gemmproof.pytest_plugin.reports import Reports
     from gemmproof.report.record import PropertyResult, Report
 
-__all__ = ["test_gemm"]
+__all__ = ["test_gemm", "test_gemm_cases"]
 
 
 ENDS = "runs_to_completion"  # whose item stands for the check as a whole
@@ -61,6 +65,12 @@ def test_gemm(
     if result.status == "not run":
         note = gemm_report.verdict == "fail" and gemm_report.note  # a death has a better reason
         pytest.skip(clean(f"{gemm_item}: {note or IDLE}"))  # -rs lists reasons, not items
+
+
+def test_gemm_cases() -> None:
+    """Every property holds in the cases that Hypothesis draws, of one kernel and format."""
+    # the plugin collects an item for each kernel in place of this function
+    pytest.fail("the plugin gemmproof.plugin is not loaded: it makes the items", pytrace=False)
 
 
 def list_findings(item: GemmItem, report: Report) -> list[Finding]:

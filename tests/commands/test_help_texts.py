@@ -10,7 +10,7 @@ import pytest
 
 from gemmproof.cli import COMMANDS, parse_options, parser
 from gemmproof.options import iter_options
-from gemmproof.plugin_options import PluginOptions
+from gemmproof.pytest_plugin.options import PluginOptions
 from gemmproof.signoff import verdict
 
 WIDTH = 100

@@ -157,8 +157,8 @@ def test_workers_of_xdist_judge_each_kernel_once(register, how):
 def test_a_worker_that_would_wait_judges_another_kernel_meanwhile(tmp_path):
     from gemmproof.engine.assemble import make_error
     from gemmproof.plugin import GemmItem
-    from gemmproof.plugin_reports import Reports
     from gemmproof.properties.kernel import KernelUnderTest
+    from gemmproof.pytest_plugin.reports import Reports
     from gemmproof.report.files import lock_file
 
     items = [

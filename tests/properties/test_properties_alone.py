@@ -12,7 +12,7 @@ from tests.support.wide import wide
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.kernel_check import check
-from gemmproof.engine.observe import judge, keep_state, observe
+from gemmproof.engine.observe import find_state, judge, observe
 from gemmproof.kernels import matmul_persistent
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
@@ -193,7 +193,7 @@ def test_a_right_kernel_passes_every_property(launch, contract):
 def test_an_expanded_tensor_that_a_module_keeps_is_put_back():
     kernels.EXPANDED = torch.zeros(3, 1).expand(3, 4)
     try:
-        state = keep_state(kernels.launch)
+        state = find_state(kernels.launch)
         kernels.EXPANDED[1] += 1
     except RuntimeError:  # torch refuses to write to it, the storage is written instead
         kernels.EXPANDED.untyped_storage()[4] = 1
@@ -203,7 +203,7 @@ def test_an_expanded_tensor_that_a_module_keeps_is_put_back():
 
 
 def test_what_a_module_keeps_between_calls_is_put_back():
-    state = keep_state(kernels.strides_of_the_first_call)
+    state = find_state(kernels.strides_of_the_first_call)
     state.restore()
     before = dict(kernels._STRIDES)
     kernels._STRIDES["x"] = 1

@@ -17,7 +17,7 @@ from gemmproof.backends.simulate import Simulator
 from gemmproof.compiled.assumptions import AssumptionCheck
 from gemmproof.engine.draw import list_cases
 from gemmproof.engine.findings import dedupe
-from gemmproof.engine.observe import CaseNotRunnable, CaseResult, judge, keep_state, observe
+from gemmproof.engine.observe import CaseNotRunnable, CaseResult, find_state, judge, observe
 from gemmproof.engine.proofs import NOTHING
 from gemmproof.engine.sections import (
     Tally,
@@ -33,7 +33,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.judges.determinism import PREDICTED, count_predicted
 from gemmproof.properties.judges.memory_use import ENDS, is_cuda_error
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.observation import Observation
+from gemmproof.properties.observation import ObservedCase
 from gemmproof.properties.property_table import BY_NAME, is_predicted, list_required, list_unseen
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import format_count
@@ -161,7 +161,7 @@ def _predict(lane: _Lane, case: Case, choices: list[Choice] | None) -> Predictio
     """Return the simulator's prediction for the device; its findings count as the case's."""
     if lane.target is None:
         return None
-    keep_state(lane.kernel.launch).restore()
+    find_state(lane.kernel.launch).restore()
     prediction = predict(lane.kernel, case, lane.target, lane.device.multiprocessors, choices)
     if prediction.judged.findings:
         _take(lane, prediction.judged)
@@ -200,7 +200,7 @@ def _launch(
 
 
 def _compare(
-    lane: _Lane, observation: Observation, prediction: Prediction, ran: list[Choice]
+    lane: _Lane, observation: ObservedCase, prediction: Prediction, ran: list[Choice]
 ) -> None:
     """Give an observation its prediction, or record why there is none."""
     simulated = prediction.observation
@@ -317,7 +317,7 @@ def check_alone(
     Cases are drawn around the tiles that the simulator sees: those of the kernel's stand-in, if it
     has one.
     """
-    began, state = time.perf_counter(), keep_state(kernel.launch)
+    began, state = time.perf_counter(), find_state(kernel.launch)
     emit_partial(tell, begin_report(kernel, launch))
     report = make_report(kernel, [], [])
     target = simulator.target

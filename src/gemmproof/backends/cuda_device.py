@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from gemmproof.backends.autotune import Choice, force, multiprocessors, watch_tuners
-from gemmproof.engine.observe import CaseNotRunnable, keep_state
+from gemmproof.engine.observe import CaseNotRunnable, find_state
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import TORCH_DTYPES
 from gemmproof.properties.cases.operands import POISON_FLOAT, POISON_INT, AllocatedOperand, Touched
 from gemmproof.properties.cases.operands import find_changes as find_host_changes
 from gemmproof.properties.judges.exact_values import list_shapes
-from gemmproof.properties.observation import Observation, list_given
+from gemmproof.properties.observation import ObservedCase, list_given
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.simulation import Run
 from gemmproof.worker.protocol import Advanced, Listener
@@ -113,11 +113,15 @@ class Launches:
         return allocated.tensor
 
     def call(
-        self, observation: Observation, case: Case, tensors: Mapping[str, torch.Tensor], number: int
+        self,
+        observation: ObservedCase,
+        case: Case,
+        tensors: Mapping[str, torch.Tensor],
+        number: int,
     ) -> Run:
         """Call the wrapper, and wait for its launches."""
         if number == 0:
-            keep_state(observation.kernel.launch).restore()
+            find_state(observation.kernel.launch).restore()
         count = len(list_shapes(observation))
 
         def launch(*arguments: torch.Tensor) -> object:

@@ -12,7 +12,7 @@ from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.observe import CaseResult, judge, observe
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.observation import Observation
+from gemmproof.properties.observation import ObservedCase
 from gemmproof.reference.gpus import GPUS
 
 # Operators of torch whose order of summation is the library's own on each device.
@@ -28,7 +28,7 @@ class Prediction:
     see the kernel's own launches, and the bits, if any, are those of its `predicted_by`.
     """
 
-    observation: Observation
+    observation: ObservedCase
     judged: CaseResult
     choices: list[Choice]
     lacks: str | None
@@ -74,7 +74,7 @@ def _simulate(
     return Prediction(observation, judged, chosen, lacks, _find_freedom(observation, watch.sums))
 
 
-def _find_freedom(observation: Observation, sums: list[str]) -> str | None:
+def _find_freedom(observation: ObservedCase, sums: list[str]) -> str | None:
     """Return which order a compiler, a scheduler or a library is free to choose, or None."""
     for launch in observation.launches:
         if {"/", "math"} & set(launch.rounds):

@@ -12,7 +12,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import AllocatedOperand, Touched, find_changes
 from gemmproof.properties.judges.exact_values import label_results
 from gemmproof.properties.kernel import WRITTEN
-from gemmproof.properties.observation import SIMULATOR, Observation, axes_of, words_of
+from gemmproof.properties.observation import SIMULATOR, ObservedCase, axes_of, words_of
 from gemmproof.reference.simulation import Run
 from gemmproof.reference.simulator import run
 
@@ -41,7 +41,11 @@ class Simulator:
         return operand.tensor
 
     def call(
-        self, observation: Observation, case: Case, tensors: Mapping[str, torch.Tensor], number: int
+        self,
+        observation: ObservedCase,
+        case: Case,
+        tensors: Mapping[str, torch.Tensor],
+        number: int,
     ) -> Run:
         """Call the wrapper.
 

@@ -152,7 +152,7 @@ def _add_end(report: Report, worker: WorkerExit, failure: str | None) -> Report:
         return make_error(report.target, failure)
     report = replace(report, seconds=worker.seconds)
     if worker.end not in UNKNOWN_ENDS:
-        death = _make_death(worker, report.target)
+        death = make_death(worker, report.target)
         reasons = {p.name: p.reason for p in report.properties if p.reason is not None}
         findings = (death, *report.findings)
         report = replace(
@@ -193,7 +193,8 @@ def make_unjudged(name: str, text: str, verdict: Verdict = "incomplete") -> Repo
     return Report(SCHEMA, name, (), (), 0.0, {"gemmproof": __version__}, notes)
 
 
-def _make_death(worker: WorkerExit, name: str) -> Finding:
+def make_death(worker: WorkerExit, name: str) -> Finding:
+    """Return the finding on a kernel that ended its worker at a case."""
     assert worker.case is not None
     where = worker.where or name
     got, expected = worker.how, "a result"

@@ -7,7 +7,7 @@ import functools
 import random
 import types
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
@@ -215,9 +215,39 @@ def list_cases(
     At most half of `max_examples` are cases that a proof asks for, not counting refutations.
     """
     contract = kernel.contract
-    first = smallest(contract, dtype)
-    yield first
+    yield smallest(contract, dtype)
     yield from attempt.list_refuting(kernel, dtype)
+    survey = yield from _list_survey(kernel, judged, dtype)
+    asked = (c for c in attempt.cases if c.dtype == dtype and fits_budget(c, contract, survey))
+    yield from islice(asked, max_examples // 2)
+    yield from corners(contract, survey, dtype)
+    while True:
+        yield draw_case(rng.choice, contract, survey, dtype)
+
+
+def survey_kernel(
+    kernel: KernelUnderTest, dtype: str, judge: Callable[[Case], CaseResult]
+) -> Survey:
+    """Return the survey of a kernel in one format, from a few cases that `judge` judges."""
+    first = smallest(kernel.contract, dtype)
+    judged = {first: judge(first)}
+    listed = _list_survey(kernel, judged, dtype)
+    while True:
+        try:
+            case = next(listed)
+        except StopIteration as end:
+            survey: Survey = end.value
+            return survey
+        if case not in judged:
+            judged[case] = judge(case)
+
+
+def _list_survey(
+    kernel: KernelUnderTest, judged: Mapping[Case, CaseResult], dtype: str
+) -> Generator[Case, None, Survey]:
+    """Yield the cases that show tiles and constants; the simplest one is judged before."""
+    contract = kernel.contract
+    first = smallest(contract, dtype)
     seen = judged[first]
     usual = Survey().tiles[0]
     tiles = [seen.tiles or usual]
@@ -236,22 +266,14 @@ def list_cases(
         if case is whole and judged[whole].asked_sms:
             probes.append(replace(whole, sms=1))
     constexprs = [pair for result in judged.values() for pair in result.constants]
-    asks_sms = any(result.asked_sms for result in judged.values())
-    constants = find_constants(kernel.launch, dict.fromkeys(constexprs))
-    arguments = tuple(kernel.list_options().items())
-    survey = Survey(
+    return Survey(
         tuple(tiles),
         _list_named("SPLIT", constexprs),
-        asks_sms,
-        constants,
+        any(result.asked_sms for result in judged.values()),
+        find_constants(kernel.launch, dict.fromkeys(constexprs)),
         _list_named("GROUP", constexprs),
-        arguments,
+        tuple(kernel.list_options().items()),
     )
-    asked = (c for c in attempt.cases if c.dtype == dtype and fits_budget(c, contract, survey))
-    yield from islice(asked, max_examples // 2)
-    yield from corners(contract, survey, dtype)
-    while True:
-        yield draw_case(rng.choice, contract, survey, dtype)
 
 
 def _label_kernels(judged: CaseResult) -> set[str]:

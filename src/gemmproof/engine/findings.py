@@ -15,7 +15,7 @@ from gemmproof.properties.diagnosis.source_line import locate
 from gemmproof.properties.finding import Finding, Key
 from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.observation import SIMULATOR, Observation
+from gemmproof.properties.observation import SIMULATOR, ObservedCase
 from gemmproof.reference.provenance import format_error
 
 
@@ -132,7 +132,7 @@ SEEDS = (1, 2, 3)  # of cases similar to one that showed a fault
 KEPT_BYTES = 1 << 30  # of observations whose wrong values are still to be explained
 
 
-def keep(kept: dict[Case, Observation], observation: Observation) -> None:
+def keep(kept: dict[Case, ObservedCase], observation: ObservedCase) -> None:
     """Keep an observation until it is explained; if they grow too large, the simplest stay."""
     kept[observation.case] = observation
     while len(kept) > 1 and sum(o.nbytes for o in kept.values()) > KEPT_BYTES:
@@ -148,7 +148,7 @@ def explain(
     finding: Finding,
     kernel: KernelUnderTest,
     judge: Callable[[Case], CaseResult],
-    recall: Callable[[Case], Observation],
+    recall: Callable[[Case], ObservedCase],
 ) -> Finding:
     """Return a value finding with its cause or its class; any other finding unchanged.
 
@@ -174,8 +174,8 @@ def _list_shown(
     finding: Finding,
     kernel: KernelUnderTest,
     judge: Callable[[Case], CaseResult],
-    recall: Callable[[Case], Observation],
-) -> list[Observation]:
+    recall: Callable[[Case], ObservedCase],
+) -> list[ObservedCase]:
     """Return observations of cases with this fault: some a little larger, as few elements fit too
     many classes, and some with scales that are no powers of two.
 
@@ -210,7 +210,7 @@ def _list_roots(judged: CaseResult) -> list[Finding]:
     return [f for f in judged.findings if f.cause is None]
 
 
-def label_line(finding: Finding, trace: Callable[[Case], Observation]) -> Finding:
+def label_line(finding: Finding, trace: Callable[[Case], ObservedCase]) -> Finding:
     """Return a root cause among the findings of values with the line that it comes from.
 
     `trace(case)` observes a case once more, with a trace.
@@ -268,7 +268,7 @@ def label_axis(small: Finding, finding: Finding, faults: Sequence[Finding]) -> F
 def join(
     findings: Sequence[Finding],
     judge: Callable[[Case], CaseResult],
-    recall: Callable[[Case], Observation],
+    recall: Callable[[Case], ObservedCase],
 ) -> list[Finding]:
     """Return the findings, each root cause once, its consequences marked as such.
 
@@ -368,7 +368,7 @@ RULES: tuple[Rule, ...] = (
 def _compares_inexact(
     finding: Finding,
     judge: Callable[[Case], CaseResult],
-    recall: Callable[[Case], Observation],
+    recall: Callable[[Case], ObservedCase],
 ) -> bool:
     """Return whether a call this case is compared with is not exact on index data either."""
     observation = recall(finding.case)
@@ -385,7 +385,7 @@ def _compares_inexact(
     return any(f.property == exact_values.EXACT for case in admitted for f in judge(case).findings)
 
 
-def _first_is_wrong(finding: Finding, recall: Callable[[Case], Observation]) -> bool:
+def _first_is_wrong(finding: Finding, recall: Callable[[Case], ObservedCase]) -> bool:
     """Return whether calls differ because the first one alone is not exact.
 
     The later calls ran over different bytes, so the contents of memory are not the cause.

@@ -17,7 +17,7 @@ from gemmproof.compiled.compile import (
     describe_launch,
 )
 from gemmproof.compiled.guarantees import LaunchPlan, conclude, label_launch
-from gemmproof.engine.observe import keep_state
+from gemmproof.engine.observe import find_state
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, is_admitted, probe, smallest
 from gemmproof.properties.contract import Contract, list_gpus, list_guaranteed
@@ -65,7 +65,7 @@ def plan_launches(
     lacks: list[str] = []
     contract, most = kernel.contract, max(most, LEAST_MOST)
     formats = contract.formats if case is None else (case.dtype,)
-    state = keep_state(kernel.launch)
+    state = find_state(kernel.launch)
     for gpu in list_gpus(contract, target):
         for dtype in formats:
             numbers: dict[tuple[str, str], int] = {}

@@ -29,7 +29,7 @@ from gemmproof.engine.findings import (
     on_integers,
     same_fault,
 )
-from gemmproof.engine.observe import CaseResult, State, judge, keep_state, observe_case
+from gemmproof.engine.observe import CaseResult, State, find_state, judge, observe_case
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, Prover, attempt, conclude
 from gemmproof.engine.request import PRINTED, SAVED, SavedTried
 from gemmproof.engine.sections import (
@@ -49,7 +49,7 @@ from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.shrink import shrink
 from gemmproof.properties.finding import Finding, Key
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
-from gemmproof.properties.observation import SIMULATOR, Observation
+from gemmproof.properties.observation import SIMULATOR, ObservedCase
 from gemmproof.properties.proof import SECONDS as PROOF_SECONDS
 from gemmproof.reference.work import counted_seconds
 from gemmproof.report.record import Limit, Report
@@ -127,7 +127,7 @@ class _CheckState:
     state: State
     judged: dict[Case, CaseResult] = field(default_factory=dict)
     before: dict[Case, CaseResult] = field(default_factory=dict)
-    kept: dict[Case, Observation] = field(default_factory=dict)
+    kept: dict[Case, ObservedCase] = field(default_factory=dict)
     attempt: ProofAttempt = NOTHING
     findings: dict[Key, Finding] = field(default_factory=dict)
     tally: Tally = field(default_factory=lambda: Tally(SIMULATOR))
@@ -200,7 +200,7 @@ def check(
     if kernel.device_only:
         return alone()
     ctx = _CheckState(
-        kernel, backend, tell, begin_report(kernel, launch), keep_state(kernel.launch)
+        kernel, backend, tell, begin_report(kernel, launch), find_state(kernel.launch)
     )
     emit_partial(tell, ctx.begun)
     began = time.perf_counter()
@@ -258,7 +258,7 @@ def _check(
     def judge_more(case: Case) -> CaseResult:
         return _judge(ctx, case, "shrink")
 
-    def recall(case: Case) -> Observation:
+    def recall(case: Case) -> ObservedCase:
         return ctx.kept.get(case) or observe_case(ctx.kernel, case, ctx.backend)
 
     faults = dedupe(seen)

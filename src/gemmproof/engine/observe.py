@@ -30,7 +30,14 @@ from gemmproof.properties.cases.operands import (
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import READ, ContractError, KernelUnderTest
-from gemmproof.properties.observation import UNKNOWN, Call, Observation, Raised, Related, list_given
+from gemmproof.properties.observation import (
+    UNKNOWN,
+    Call,
+    ObservedCase,
+    Raised,
+    Related,
+    list_given,
+)
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import is_ours, owner, raising_line, words_of
 from gemmproof.reference.simulation import (
@@ -64,7 +71,7 @@ class State:
 _KEPT: dict[int, tuple[object, State]] = {}
 
 
-def keep_state(function: object) -> State:
+def find_state(function: object) -> State:
     """Return the state of a wrapper's modules when this was first called for that wrapper."""
     key = id(function)
     if key not in _KEPT:
@@ -217,7 +224,7 @@ class CaseResult:
             raise ContractError(f"case config: {got}")
 
 
-def judge(observation: Observation) -> CaseResult:
+def judge(observation: ObservedCase) -> CaseResult:
     """Return every finding of one observation, root causes first, consequences marked as such."""
     findings: list[Finding] = []
     applied, ratios = set[str](), dict[str, float]()
@@ -251,7 +258,7 @@ def judge(observation: Observation) -> CaseResult:
     )
 
 
-def _hash_bits(observation: Observation) -> str:
+def _hash_bits(observation: ObservedCase) -> str:
     """Return a hash of the first call's results: their types, shapes and bits."""
     results = observation.calls[0].results if observation.calls else ()
     if not results or observation.raised is not None:
@@ -265,7 +272,7 @@ def _hash_bits(observation: Observation) -> str:
     return digest.hexdigest()[:16]
 
 
-def _with_cause(finding: Finding, before: list[Finding], observation: Observation) -> Finding:
+def _with_cause(finding: Finding, before: list[Finding], observation: ObservedCase) -> Finding:
     """Return the finding, marked as a consequence of an earlier one of this observation, if any.
 
     Only an out-of-bounds store changes which elements are stored. An out-of-bounds load explains a
@@ -300,7 +307,11 @@ class Backend(Protocol):
         """Return the tensor that the wrapper is given for an operand."""
 
     def call(
-        self, observation: Observation, case: Case, tensors: Mapping[str, torch.Tensor], number: int
+        self,
+        observation: ObservedCase,
+        case: Case,
+        tensors: Mapping[str, torch.Tensor],
+        number: int,
     ) -> Run:
         """Call the wrapper for the number-th time (from 0) with the options of `case`."""
 
@@ -315,7 +326,7 @@ def observe(
     *,
     traced: bool = False,
     allocated: Mapping[str, AllocatedOperand] | None = None,
-) -> Observation:
+) -> ObservedCase:
     """Call a kernel `case.calls` times over different uninitialised memory.
 
     The later calls see the same tensors as the first, as in a program that calls again. `traced`:
@@ -324,7 +335,7 @@ def observe(
     """
     unused_operands = find_unread(kernel, case)
     allocated = operands(case, kernel, unused_operands) if allocated is None else allocated
-    observation = Observation(
+    observation = ObservedCase(
         kernel, case, backend.target, allocated, unused_operands, backend.name
     )
     observation.trace = [] if traced else None
@@ -345,9 +356,9 @@ def observe(
 
 def observe_case(
     kernel: KernelUnderTest, case: Case, backend: Backend, *, traced: bool = False
-) -> Observation:
+) -> ObservedCase:
     """Observe a case and the calls that it is compared with, as if no case came before it."""
-    state = keep_state(kernel.launch)
+    state = find_state(kernel.launch)
     state.restore()
     observation = observe(kernel, case, backend, traced=traced)
     if case.compare is None or not observation.has_result:
@@ -369,7 +380,7 @@ def observe_case(
 
 def _call(
     backend: Backend,
-    observation: Observation,
+    observation: ObservedCase,
     case: Case,
     tensors: Mapping[str, torch.Tensor],
     number: int,
@@ -393,7 +404,7 @@ def _call(
     return Call(run, results, backend.fills[number]), None
 
 
-def _renew(observation: Observation, tensors: Mapping[str, torch.Tensor]) -> None:
+def _renew(observation: ObservedCase, tensors: Mapping[str, torch.Tensor]) -> None:
     """Restore the elements of operands that receive results to their values before the calls."""
     for name, operand in observation.operands.items():
         if operand.use != READ:

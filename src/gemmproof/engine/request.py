@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import Finding
 from gemmproof.properties.proof import SECONDS
 from gemmproof.settings import EXAMPLES
 from gemmproof.target import KernelRef
@@ -54,6 +56,32 @@ class ShrinkRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class CasesRequest:
+    """Cases of one kernel, judged in one worker, one after another.
+
+    `pipe` is the path of a named pipe, on which the requests come, a line each: the JSON of a case,
+    SURVEY or END.
+    """
+
+    kernel: KernelRef
+    gpu: str | None
+    pipe: str
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCase:
+    """The findings on one case by every property that applies, and the error ratios by property.
+
+    If nothing is known about the case, `unknown` is the reason; `case` is None if no case ran.
+    """
+
+    case: Case | None
+    findings: tuple[Finding, ...] = ()
+    ratios: dict[str, float] = field(default_factory=dict)
+    unknown: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GuaranteeRequest:
     """The compilation of every launch of a kernel, for `gpu` or the GPUs of its contract.
 
@@ -93,3 +121,5 @@ class SavedTried:
 
 # the parts of a check's result that a worker sends before it returns
 IDENTITY, GUARANTEES, SAVED, PRINTED = "identity", "guarantees", "saved", "printed"
+# the answers to the requests of a CasesRequest, and the request that ends it
+CASE, SURVEY, END = "case", "survey", "end"

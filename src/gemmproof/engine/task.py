@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import select
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.engine.request import (
+    CASE,
+    END,
     GUARANTEES,
     IDENTITY,
+    SURVEY,
+    CasesRequest,
     CheckRequest,
     GuaranteeRequest,
     Guarantees,
@@ -20,7 +26,7 @@ from gemmproof.fake_device import DeviceRequest
 from gemmproof.target import TargetError
 from gemmproof.worker import serve
 from gemmproof.worker.load_kernel import find_kernel, read_case
-from gemmproof.worker.protocol import Advanced, PartialResult, Ready, WorkerContext
+from gemmproof.worker.protocol import Advanced, CaseStarted, PartialResult, Ready, WorkerContext
 
 if TYPE_CHECKING:
     from gemmproof.properties.kernel import KernelUnderTest
@@ -81,6 +87,46 @@ def shrink(request: ShrinkRequest, context: WorkerContext) -> str:
     case, limits = read_case(request.case, kernel), (context.seconds, request.memory)
     assert case is not None
     return smallest(case, kernel.contract, run, request.end, limits, advance).to_json()
+
+
+IDLE = 1.0  # seconds between two heartbeats of a worker that waits for a request
+
+
+def judge_cases(request: CasesRequest, context: WorkerContext) -> None:
+    """Judge each case that comes on the pipe; send its answer before the next one is read."""
+    from gemmproof.engine.single_case import judge_case, survey
+    from gemmproof.properties.cases.case import Case
+
+    context.emit(Ready())
+    kernel = find_kernel(request.kernel)
+
+    def start(case: Case) -> None:
+        context.emit(CaseStarted(case.to_json(), "draw"))
+
+    for text in _read_requests(request.pipe, context):
+        options = (request.gpu, context.seconds, start)
+        if text == SURVEY:
+            answer = survey(kernel, kernel.contract.formats[0], *options)
+        else:
+            answer = judge_case(kernel, Case.from_json(text), *options)
+        context.emit(PartialResult(SURVEY if text == SURVEY else CASE, answer))
+
+
+def _read_requests(pipe: str, context: WorkerContext) -> Iterator[str]:
+    """Yield each request until END comes, and send heartbeats while waiting."""
+    while True:
+        # opened each time: a kernel may close every file descriptor
+        descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            while not select.select([descriptor], [], [], IDLE)[0]:
+                context.emit(Advanced())
+            lines = os.read(descriptor, select.PIPE_BUF * 16).decode().splitlines()
+        finally:
+            os.close(descriptor)
+        for line in lines:
+            if line == END:
+                return
+            yield line
 
 
 def compile_guaranteed(request: GuaranteeRequest, context: WorkerContext) -> None:

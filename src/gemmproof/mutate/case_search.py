@@ -26,7 +26,7 @@ from gemmproof.properties.cases.generate import probe
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges.memory_use import COMPILES
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.observation import Observation
+from gemmproof.properties.observation import ObservedCase
 from gemmproof.reference.simulator import launch as simulated
 from gemmproof.reference.triton_hooks import swap
 from gemmproof.worker.protocol import CaseStarted, Listener
@@ -106,7 +106,7 @@ def _load_backends(context: Any) -> None:
 
 
 # -- digest --------------------------------------------------------------------------------------
-def digest(observation: Observation) -> tuple[str, str]:
+def digest(observation: ObservedCase) -> tuple[str, str]:
     """Return digests of every call's results, and of the operand elements that the first touches.
 
     The observation is a traced one. The program that touches an element, the number of accesses and
@@ -173,7 +173,7 @@ class Search:
     under_way: str = ""
     spent: int = 0
 
-    def look(self, case: Case) -> Observation:
+    def look(self, case: Case) -> ObservedCase:
         """Observe one case, and keep its digest."""
         self.under_way = case.to_json()
         self.tell(CaseStarted(self.under_way, "draw", len(self.shown)))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.observe import CaseResult, State, judge, keep_state, observe
+from gemmproof.engine.observe import CaseResult, State, find_state, judge, observe
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import TORCH_DTYPES, overwrite
 from gemmproof.properties.cases.layouts import GUARD
@@ -26,7 +26,7 @@ from gemmproof.properties.contract import ROLES
 from gemmproof.properties.finding import Finding, Mismatch
 from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
 from gemmproof.properties.kernel import READ, WRITTEN, KernelUnderTest
-from gemmproof.properties.observation import Observation
+from gemmproof.properties.observation import ObservedCase
 from gemmproof.reference.arithmetic import Array, bits, round_to, widen
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.work import counted_seconds
@@ -71,9 +71,9 @@ class ReproducedCall:
     The bits of the first `rows` rows are compared, of all rows if None.
     """
 
-    observation: Observation
+    observation: ObservedCase
     judged: CaseResult
-    first: Observation | None = None
+    first: ObservedCase | None = None
     rows: int | None = None
 
     @property
@@ -118,7 +118,7 @@ class Bench:
         """Call the kernel on `data` as the elements of `operands`, in new memory."""
         self.state.restore()
         allocated = {name: with_elements(x, data[name]) for name, x in operands.items()}
-        first: Observation | None = None
+        first: ObservedCase | None = None
         for call in self.series.before:
             observation = self._call(call, allocated, data)
             first = observation if first is None else first
@@ -130,7 +130,7 @@ class Bench:
 
     def _call(
         self, call: Before, allocated: Mapping[str, AllocatedOperand], data: Mapping[str, Array]
-    ) -> Observation:
+    ) -> ObservedCase:
         """Run a preceding call, then restore the elements of the tensors of the case."""
         elements = call.elements(data)
         own = {name: with_elements(x, elements[name]) for name, x in call.allocated.items()}
@@ -145,7 +145,7 @@ class Bench:
         return observation
 
 
-def _find_wrong(obs: Observation, judged: CaseResult) -> Wrong | None:
+def _find_wrong(obs: ObservedCase, judged: CaseResult) -> Wrong | None:
     if not obs.has_result or obs.case.is_sampled:
         return None
     for applies, find in (
@@ -165,11 +165,11 @@ def _find_wrong(obs: Observation, judged: CaseResult) -> Wrong | None:
     )
 
 
-def _list_results(obs: Observation) -> list[Array]:
+def _list_results(obs: ObservedCase) -> list[Array]:
     return [x for x in obs.calls[0].results if x is not None]
 
 
-def _find_difference(first: Observation, obs: Observation, rows: int | None) -> Wrong | None:
+def _find_difference(first: ObservedCase, obs: ObservedCase, rows: int | None) -> Wrong | None:
     """Return the first element whose bits differ from those of the first call."""
     if not (first.has_result and obs.has_result) or first.out is not obs.out:
         return None
@@ -185,7 +185,7 @@ def _find_difference(first: Observation, obs: Observation, rows: int | None) -> 
     return Wrong(obs.part, wrong.at, x, y, 0.0)
 
 
-def _find_exact(obs: Observation) -> Wrong | None:
+def _find_exact(obs: ObservedCase) -> Wrong | None:
     wrong = Mismatch.of(exact_values.not_exact(obs))
     if wrong is None:
         return None
@@ -193,7 +193,7 @@ def _find_exact(obs: Observation) -> Wrong | None:
     return Wrong(obs.part, wrong.at, float(widen(obs.result)[wrong.at]), float(expected), 0.0)
 
 
-def round_exactly(obs: Observation) -> Array:
+def round_exactly(obs: ObservedCase) -> Array:
     """Return the exact result, rounded once to the format of the result, as float64."""
     exact = exact_values.exact(obs).astype(np.float64)
     if obs.out.kind == "int":
@@ -201,7 +201,7 @@ def round_exactly(obs: Observation) -> Array:
     return widen(round_to(exact, obs.out))
 
 
-def _find_bound(obs: Observation) -> Wrong | None:
+def _find_bound(obs: ObservedCase) -> Wrong | None:
     beyond = exact_values.beyond_bound(obs)
     if not beyond.any():
         return None
@@ -278,7 +278,7 @@ def _state_operands(
 
 
 def _list_expected(
-    obs: Observation | None, wrong: Wrong | None
+    obs: ObservedCase | None, wrong: Wrong | None
 ) -> tuple[tuple[Index, float, float], ...]:
     """List the elements that a test compares, if not all of an exact product."""
     if obs is None or not obs.has_result:
@@ -330,7 +330,7 @@ def _write_value(value: Any) -> str:
     return str(value) if type(value).__module__ == "torch" else repr(value)
 
 
-def _find_tuned(kernel: KernelUnderTest, config: int, obs: Observation | None) -> dict[str, int]:
+def _find_tuned(kernel: KernelUnderTest, config: int, obs: ObservedCase | None) -> dict[str, int]:
     """Return the wrapper module's tuned kernels by name, with the configuration that ran."""
     from triton.runtime.autotuner import Autotuner
 
@@ -395,7 +395,7 @@ def find_bug(
     if not call:
         series = [ALONE, *list_series(kernel, case, allocated)][-1]
         return state(finding, kernel, allocated, data, None, ENDS, initial, guarded, series)
-    saved, alone = keep_state(kernel.launch), replace(case, calls=1, compare=None)
+    saved, alone = find_state(kernel.launch), replace(case, calls=1, compare=None)
     nan = Bench(kernel, alone, Simulator(target, seconds=seconds), saved)
     zeros = Bench(kernel, alone, Zeros(target, seconds=seconds), saved)
     reproduction = (

@@ -10,7 +10,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import AllocatedOperand, operands
 from gemmproof.properties.judges import determinism
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.observation import Observation, RelatedCall
+from gemmproof.properties.observation import ObservedCase, RelatedCall
 from gemmproof.reference.arithmetic import Array
 
 # -- reduction -----------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def list_series(
 ) -> Iterator[Series]:
     """Yield the series of calls that may show the finding of a case of several calls."""
     alone = replace(case, calls=1, compare=None)
-    observation = Observation(kernel, alone, None, allocated)
+    observation = ObservedCase(kernel, alone, None, allocated)
     if case.compare == "rows":
         for related in determinism.call_at_other_m(observation):
             call = replace(_prepare(kernel, related), linked=True)

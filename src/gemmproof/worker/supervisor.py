@@ -169,28 +169,30 @@ def watch(
     limits: Limits,
     listener: Listener = lambda event: None,
     fresh: bool = False,
+    tick: float = TICK,
 ) -> WorkerExit:
     """WorkerCall "module:function" with a record in a worker, and report every event until its end.
 
     Afterwards nothing that the worker started runs. One that died of a proof is run again without
     it, one that was killed from outside is run again. If `fresh`, the process has imported nothing:
-    Triton reads TRITON_INTERPRET when it is imported.
+    Triton reads TRITON_INTERPRET when it is imported. `tick` is the time in seconds between two
+    reads of its events.
     """
     started = time.monotonic()
     server = None if fresh else fork_server.find_server()
     call = WorkerCall(function, request, limits.case, limits.memory)
-    worker = _watch(call, limits, listener, server)
+    worker = _watch(call, limits, listener, server, tick)
     if worker is None:  # the server died, for no reason of the worker's
-        worker = _watch(call, limits, listener, None)
+        worker = _watch(call, limits, listener, None, tick)
     assert worker is not None
     undecided = worker.list_undecided()
     if undecided:  # the cases do not depend on the proof
         call = replace(call, request=replace(request, proof=False))
-        worker = _watch(call, limits, listener, None)
+        worker = _watch(call, limits, listener, None, tick)
         assert worker is not None
         worker.undecided = undecided
     if worker.end == "killed":
-        again = _watch(call, limits, listener, None)
+        again = _watch(call, limits, listener, None, tick)
         assert again is not None
         again.undecided = undecided
         if again.end == "killed":
@@ -242,6 +244,7 @@ def _watch(
     limits: Limits,
     listener: Listener,
     server: ForkServer | None,
+    tick: float,
 ) -> WorkerExit | None:
     """Run one worker; return its exit, or None if the server that forked it died."""
     worker = WorkerExit()
@@ -251,7 +254,7 @@ def _watch(
         token = secrets.token_hex(16)
         process = _start(folder, token, server)
         try:
-            _follow(process, path, limits, worker, listener)
+            _follow(process, path, limits, worker, listener, tick)
         finally:
             _end(process, token)
         if worker.where is None and (line := find_line(path / STACK)):
@@ -297,6 +300,7 @@ def _follow(
     limits: Limits,
     worker: WorkerExit,
     listener: Listener,
+    tick: float,
 ) -> None:
     assert process.stdout is not None
     output = process.stdout.fileno()
@@ -310,12 +314,12 @@ def _follow(
     with (path / EVENTS).open("rb") as events:
         while not _stopping.is_set():
             open_ = bool(selector.get_map())
-            if open_ and selector.select(TICK):
+            if open_ and selector.select(tick):
                 open_ = _drain(output, kept, worker)
                 if not open_:
                     selector.unregister(output)
             elif not open_:
-                time.sleep(TICK)
+                time.sleep(tick)
             status = process.poll()
             now = time.monotonic()
             proof = worker.proof  # a proof has one time limit; its events do not extend it

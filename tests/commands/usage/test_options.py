@@ -12,8 +12,8 @@ from tests.support.pytest_project import run_pytest
 from gemmproof.cli import COMMANDS, main, parser
 from gemmproof.commands.groups import natural, positive
 from gemmproof.options import iter_options, make_record, spell
-from gemmproof.plugin_options import PluginOptions, read_options
 from gemmproof.properties.cases.layouts import LAYOUTS
+from gemmproof.pytest_plugin.options import PluginOptions, read_options
 from gemmproof.reference.gpus import GPUS
 from gemmproof.settings import list_words
 from gemmproof.signoff.rules import ACCEPTED

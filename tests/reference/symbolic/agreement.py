@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.observe import keep_state, observe
+from gemmproof.engine.observe import find_state, observe
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.proof.domain import (
     NotExpressible,
@@ -152,7 +152,7 @@ class Agreement:
 def compare(kernel, draws, seed=0, seconds=20.0, most=40, target=None):
     """Compare `draws` calls of a kernel, all of one calling form and one configuration."""
     agreement, rng = Agreement(), random.Random(f"{kernel.name} {seed}")
-    state = keep_state(kernel.launch)
+    state = find_state(kernel.launch)
     try:
         domain = next(iter(list_domains(kernel)))
         config = seed if seed else 0

@@ -9,7 +9,7 @@ import numpy as np
 from gemmproof.backends.predict import Prediction, predict
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.observation import Observation
+from gemmproof.properties.observation import ObservedCase
 
 TARGET, SMS = "sm_90", 132  # those of an H200
 #: Partial tiles along M, N and K, whose rows the copy engine can address.
@@ -37,7 +37,7 @@ def predict_call(kernel: KernelUnderTest, case: Case) -> Prediction:
     return predict(kernel, case, TARGET, SMS)
 
 
-def bits_of(observation: Observation) -> np.ndarray:
+def bits_of(observation: ObservedCase) -> np.ndarray:
     """The bits of the result of its one call."""
     (call,) = observation.calls
     assert call.result is not None

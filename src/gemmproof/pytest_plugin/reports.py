@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gemmproof.engine.request import CheckRequest
     from gemmproof.plugin import GemmItem
-    from gemmproof.plugin_options import PluginOptions
+    from gemmproof.properties.kernel import KernelUnderTest
+    from gemmproof.pytest_plugin.options import PluginOptions
     from gemmproof.report.record import Report
     from gemmproof.target import KernelRef
 
@@ -72,35 +73,33 @@ class Reports:
         return self.folder / f"{name}.json"
 
 
-def choose_judge(options: PluginOptions, closes: contextlib.ExitStack) -> Judge:
+def choose_judge(options: PluginOptions, start_workers: Callable[[], None]) -> Judge:
     """Return the function that makes a report: in a worker process, or in this one if requested.
 
     A kernel that an object registers, and no file, is judged here too: no worker could load it.
     """
     broken: list[str] = []
 
-    @cache
-    def start() -> None:  # when the first kernel is judged, not in a process that judges none
-        from gemmproof.worker.supervisor import preload
-
-        closes.enter_context(preload(limits=options.worker.limits))
-
     def judge(item: GemmItem) -> Report:
-        if options.in_process or item.conftest is None:
+        if is_local(item, options):
             here = _measure_here if item.is_drift else partial(_judge_here, broken=broken)
             return here(item, options)
-        start()
+        start_workers()
         return (_measure_in_worker if item.is_drift else _judge_in_worker)(item, options)
 
     return judge
 
 
-def _judge_in_worker(item: GemmItem, options: PluginOptions) -> Report:
-    """Return the report on a kernel, as check and signoff make it."""
-    from gemmproof.engine.request import CheckRequest
-    from gemmproof.engine.saved_cases import find_store, format_saved, judge_kept
+def is_local(item: GemmItem, options: PluginOptions) -> bool:
+    """Return whether a kernel is judged in this process."""
+    return options.in_process or item.conftest is None
 
-    request = CheckRequest(
+
+def make_request(item: GemmItem, options: PluginOptions) -> CheckRequest:
+    """Return the request to check a kernel, as the commands make it."""
+    from gemmproof.engine.request import CheckRequest
+
+    return CheckRequest(
         _refer(item),
         gpu=options.search.gpu,
         max_examples=options.search.max_examples,
@@ -110,6 +109,18 @@ def _judge_in_worker(item: GemmItem, options: PluginOptions) -> Report:
         proof=options.judge.proof,
         check_model=options.judge.check_model,
     )
+
+
+def narrow(item: GemmItem) -> KernelUnderTest:
+    """Return the item's kernel with the item's format alone."""
+    return replace(item.kernel, contract=replace(item.kernel.contract, formats=(item.format,)))
+
+
+def _judge_in_worker(item: GemmItem, options: PluginOptions) -> Report:
+    """Return the report on a kernel, as check and signoff make it."""
+    from gemmproof.engine.saved_cases import find_store, format_saved, judge_kept
+
+    request = make_request(item, options)
     store = find_store(options.judge.saved_cases, request)
     report, worker = judge_kept(request, options.worker.limits, store)
     if note := format_saved(worker):
@@ -154,7 +165,7 @@ def _judge_here(item: GemmItem, options: PluginOptions, broken: list[str]) -> Re
     from gemmproof.engine.assemble import make_error
     from gemmproof.properties.cases.case import Case
 
-    kernel = replace(item.kernel, contract=replace(item.kernel.contract, formats=(item.format,)))
+    kernel = narrow(item)
     case = None if options.judge.case is None else Case.from_json(options.judge.case)
     device = None if broken else options.gpu
     try:

@@ -1,0 +1,1 @@
+"""Parts of the pytest plugin: its options, its reports, its Hypothesis items."""

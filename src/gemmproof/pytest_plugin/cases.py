@@ -1,0 +1,264 @@
+"""Hypothesis items: for each kernel and format, one test whose cases Hypothesis draws."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from hypothesis import settings
+    from hypothesis.strategies import SearchStrategy
+
+    from gemmproof.engine.case_judge import CaseJudge
+    from gemmproof.engine.request import JudgedCase
+    from gemmproof.plugin import GemmItem
+    from gemmproof.properties.cases.case import Case
+    from gemmproof.properties.cases.generate import Survey
+    from gemmproof.properties.finding import Finding
+    from gemmproof.pytest_plugin.options import PluginOptions
+    from gemmproof.report.record import Report
+
+EXAMPLES = 25  # unless a profile has another number than Hypothesis' own default
+UNSET = 100  # that default
+STEERED = 1000  # examples from which Hypothesis is steered towards large errors and guards
+Workers = Callable[[], None]  # starts the process that workers are forked from, once
+
+
+class FaultError(AssertionError):
+    """A case has a fault. Each fault has its own subclass, so that Hypothesis shrinks it alone."""
+
+    def __init__(self, case: Case, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.case, self.finding = case, finding
+
+
+class CaseNotJudged(BaseException):
+    """A case could not be judged. No Exception: Hypothesis would look for a smaller such case."""
+
+
+@cache
+def _fault_class(*key: str | None) -> type[FaultError]:
+    return type("FaultError", (FaultError,), {"key": key})
+
+
+# -- test ----------------------------------------------------------------------------------------
+@dataclass(slots=True, repr=False)
+class CasesTest:
+    """The cases of one kernel in one format: the judge of a run, and the answers that it gave."""
+
+    item: GemmItem
+    options: PluginOptions
+    judge: CaseJudge | None = None
+    survey: Survey | None = None
+    answers: dict[Case, JudgedCase] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def open(self, start_workers: Workers) -> Iterator[None]:
+        """Judge cases within this context. Raises FaultError or CaseNotJudged of the survey."""
+        from gemmproof.engine.request import JudgedCase
+
+        with self._open_judge(start_workers) as self.judge:
+            survey = self.judge.survey()
+            if isinstance(survey, JudgedCase):
+                self._require(survey)
+                raise CaseNotJudged(f"{self.item.kernel.name}: the survey ended early")
+            self.survey = survey
+            yield
+
+    def _open_judge(self, start_workers: Workers) -> contextlib.AbstractContextManager[CaseJudge]:
+        from gemmproof.engine.case_judge import LocalJudge, open_worker
+        from gemmproof.pytest_plugin.reports import is_local, make_request, narrow
+
+        options = self.options
+        if is_local(self.item, options):
+            kernel, seconds = narrow(self.item), options.worker.time_limit
+            return contextlib.nullcontext(LocalJudge(kernel, options.search.gpu, seconds))
+        start_workers()
+        request = replace(make_request(self.item, options), launch=False, check_model=False)
+        return open_worker(request, options.worker.limits)
+
+    def draw(self) -> SearchStrategy[Case]:
+        """Return the strategy of the cases, which are drawn around what the survey shows."""
+        from hypothesis import strategies as st
+
+        from gemmproof.properties.cases import strategies
+        from gemmproof.properties.cases.case import Case
+
+        if self.options.judge.case is not None:
+            return st.just(Case.from_json(self.options.judge.case))
+        assert self.survey is not None
+        return strategies.cases(self.item.kernel.contract, self.survey, self.item.format)
+
+    def require(self, case: Case, steered: bool) -> None:
+        """Judge a case. Raises FaultError for the first fault, CaseNotJudged if it is unknown."""
+        assert self.judge is not None
+        if case not in self.answers:
+            self.answers[case] = self.judge.judge(case)
+        if steered:
+            self._steer(case, self.answers[case])
+        self._require(self.answers[case])
+
+    def _require(self, judged: JudgedCase) -> None:
+        from gemmproof.properties.finding import find_reasons
+
+        if judged.unknown is not None:
+            raise CaseNotJudged(judged.unknown)
+        expected = find_reasons(judged.findings, self.item.kernel.contract.reasons)
+        for finding in judged.findings:
+            if finding.cause is None and finding not in expected:
+                key = (finding.property, finding.fault, finding.operand, finding.where)
+                assert judged.case is not None
+                raise _fault_class(*key)(judged.case, finding)
+
+    def _steer(self, case: Case, judged: JudgedCase) -> None:
+        """Have Hypothesis look for larger errors and for sizes nearer to a guard of the source."""
+        from hypothesis import target
+
+        from gemmproof.properties.cases.strategies import guard_distance
+
+        assert self.survey is not None
+        for name, ratio in judged.ratios.items():
+            target(min(ratio, 1e6), label=f"error of {name}, as a share of its bound")
+        if self.survey.constants:
+            distance = guard_distance(case, self.survey)
+            target(float(-distance), label="distance to a guard of the source, negative")
+
+
+def make_test(test: CasesTest) -> Callable[[], None]:
+    """Return the Hypothesis test of a kernel and a format, under the settings of the profile."""
+    from hypothesis import given
+    from hypothesis import strategies as st
+
+    chosen = choose_settings(has_case=test.options.judge.case is not None)
+    steered = chosen.max_examples >= STEERED
+
+    def test_gemm_cases(case: Case) -> None:
+        test.require(case, steered)
+
+    # Hypothesis tells tests apart by their names: in its database, and to derandomise them
+    test_gemm_cases.__name__ = f"test_gemm_cases_{test.item.kernel.name}_{test.item.format}"
+    test_gemm_cases.__doc__ = "Every property holds in the cases that Hypothesis draws."
+    hypothesis_test = chosen(given(case=st.deferred(lambda: test.draw()))(test_gemm_cases))
+    return pytest.mark.usefixtures("gemm_workers")(hypothesis_test)
+
+
+def choose_settings(has_case: bool) -> settings:
+    """Return the settings of the profile that is loaded, with what a kernel needs.
+
+    There is no deadline: each case has the time limit of its worker. Hypothesis' explain phase
+    would explain the lines of gemmproof, not of the kernel.
+    """
+    from hypothesis import HealthCheck, Phase, settings
+
+    profile = settings.default
+    assert profile is not None
+    examples = EXAMPLES if profile.max_examples == UNSET else profile.max_examples
+    chosen = settings(
+        profile,
+        deadline=None,
+        max_examples=examples,
+        phases=[phase for phase in profile.phases if phase is not Phase.explain],
+        suppress_health_check=[*profile.suppress_health_check, HealthCheck.too_slow],
+    )
+    return settings(chosen, max_examples=1, database=None) if has_case else chosen
+
+
+# -- item ----------------------------------------------------------------------------------------
+class CasesItem(pytest.Function):
+    """The pytest item of a CasesTest."""
+
+    test: CasesTest
+    funcargs: dict[str, Any]
+
+    def runtest(self) -> None:
+        """Run the Hypothesis test. Fails with each fault as `check` describes it."""
+        __tracebackhide__ = True
+        faults: list[FaultError] = []
+        reason = None
+        with contextlib.ExitStack() as closes:
+            try:
+                closes.enter_context(self.test.open(self.funcargs["gemm_workers"]))
+                super().runtest()
+            except CaseNotJudged as error:
+                reason = str(error)
+            except FaultError as fault:
+                faults = [fault]
+            except BaseExceptionGroup as group:
+                found, others = group.split(FaultError)
+                if others is not None or found is None:
+                    raise
+                faults = list(_list_leaves(found))
+            texts = [self._describe(fault) for fault in faults]
+        if reason is not None:
+            pytest.fail(f"{self.test.item}: not judged: {reason}", pytrace=False)
+        if texts:
+            pytest.fail("\n\n".join(texts), pytrace=False)
+
+    def _describe(self, fault: FaultError) -> str:
+        """Return the findings on a case as text, with the command and the line that repeat it."""
+        from gemmproof.properties.property_table import BY_NAME
+        from gemmproof.report.text import clean, finding_text
+        from gemmproof.spelling import write_command
+
+        name, judge = self.test.item.kernel.name, self.test.judge
+        assert judge is not None
+        report = judge.report(fault.case)
+        findings = [f for f in report.findings if f.cause is None and _is_same(f, fault.finding)]
+        self.gemm_found: Report = report
+
+        def reproduce(case: Case) -> str:
+            return write_command(["pytest", self.nodeid, "--gemm-case", case.to_json()])
+
+        texts = [
+            finding_text(name, finding, BY_NAME[finding.property].claim, reproduce)
+            for finding in findings or [fault.finding]
+        ]
+        return "\n\n".join([*texts, f"  as an example:  @example(case={clean(repr(fault.case))})"])
+
+
+def _is_same(finding: Finding, other: Finding) -> bool:
+    return (finding.property, finding.where) == (other.property, other.where)
+
+
+def _list_leaves(group: BaseExceptionGroup[FaultError]) -> Iterator[FaultError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _list_leaves(error)
+        else:
+            yield error
+
+
+def make_item(
+    collector: pytest.Collector, name: str, item: GemmItem, options: PluginOptions
+) -> CasesItem:
+    """Return the item of a kernel and a format."""
+    test = CasesTest(item, options)
+    made: CasesItem = CasesItem.from_parent(
+        collector, name=f"{name}[{item.kernel.name}-{item.format}]", callobj=make_test(test)
+    )
+    made.test = test
+    made.add_marker("gemm")
+    return made
+
+
+# -- storage -------------------------------------------------------------------------------------
+def keep_storage_away(config: pytest.Config) -> None:
+    """Let Hypothesis write nothing into the project if the profile has no database.
+
+    It would still write the constants of the project's files to its storage.
+    """
+    from hypothesis import configuration, settings
+
+    assert settings.default is not None
+    if settings.default.database is not None:
+        return
+    folder = tempfile.TemporaryDirectory(prefix="gemmproof-hypothesis-")
+    configuration.set_hypothesis_home_dir(Path(folder.name))
+    config.add_cleanup(folder.cleanup)
