@@ -39,7 +39,7 @@ from gemmproof.reference.symbolic.formulas import (
 )
 from gemmproof.reference.symbolic.interpreter import follow_on
 from gemmproof.reference.symbolic.interpreter.interpret import NotInterpretable
-from gemmproof.reference.symbolic.interpreter.symbolic_values import Access, Ints
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Ints, SymbolicAccess
 from gemmproof.reference.symbolic.obligations import indices as verdicts
 from gemmproof.reference.symbolic.obligations.in_bounds import find_places, judge_bounds
 from gemmproof.reference.symbolic.obligations.indices import NotAffine, Verdict, find_unknown
@@ -153,7 +153,7 @@ def _as_cond(x: Poly) -> Cond:
     return Cond("le", x)
 
 
-def _goals(label: str, index: Poly, access: Access, axis: int, namer: Namer) -> list[_Goal]:
+def _goals(label: str, index: Poly, access: SymbolicAccess, axis: int, namer: Namer) -> list[_Goal]:
     size = access.tensor.owner_shape[axis]
     goals = []
     if not index.is_natural:
@@ -162,7 +162,7 @@ def _goals(label: str, index: Poly, access: Access, axis: int, namer: Namer) -> 
     return goals
 
 
-def _judge(solver: Solver, goal: _Goal, access: Access, case: Cond) -> str:
+def _judge(solver: Solver, goal: _Goal, access: SymbolicAccess, case: Cond) -> str:
     if solver.follows(goal.cond, access.path, case) == YES:
         return PROVED
     if solver.follows(goal.cond, access.path, access.mask, case) == YES:
@@ -170,7 +170,9 @@ def _judge(solver: Solver, goal: _Goal, access: Access, case: Cond) -> str:
     return MISSING
 
 
-def _list_besides(solver: Solver, access: Access, goals: list[_Goal], case: Cond) -> list[Cond]:
+def _list_besides(
+    solver: Solver, access: SymbolicAccess, goals: list[_Goal], case: Cond
+) -> list[Cond]:
     """List the parts of a mask that do not follow from the needs."""
     parts = access.mask.parts if access.mask.kind == "all" else (access.mask,)
     needed = (access.path, case, *(goal.cond for goal in goals))

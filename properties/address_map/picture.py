@@ -14,7 +14,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import parameters_of
-from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.interpreter.symbolic_values import SymbolicAccess
 from gemmproof.reference.symbolic.obligations.in_bounds import find_places
 from gemmproof.reference.symbolic.obligations.indices import NotAffine
 from gemmproof.reference.symbolic.solver import fresh_state
@@ -123,7 +123,9 @@ def _draw(
     }
 
 
-def _run(followed: Followed, access: Access, grid: list[int], values: Values) -> Iterator[_Run]:
+def _run(
+    followed: Followed, access: SymbolicAccess, grid: list[int], values: Values
+) -> Iterator[_Run]:
     """Yield every run of an access, program by program."""
     try:
         places = find_places(access)
@@ -164,7 +166,7 @@ def _trips(
             yield (n, *inner)
 
 
-def _lanes(access: Access) -> Values:
+def _lanes(access: SymbolicAccess) -> Values:
     lanes = {}
     for axis, n in enumerate(access.shape):
         if n > 1:
@@ -179,7 +181,7 @@ def _fill(x: Poly, values: Values, shape: tuple[int, ...]) -> Any:
 
 
 def _panel(
-    access: Access, runs: list[_Run], values: Values, operand_names: Mapping[str, str]
+    access: SymbolicAccess, runs: list[_Run], values: Values, operand_names: Mapping[str, str]
 ) -> OperandPanel:
     """Return the grid of an operand with the lanes of the most revealing program."""
     sides = [int(evaluate(n, values)) for n in access.tensor.owner_shape][-2:]

@@ -21,7 +21,7 @@ from gemmproof.properties.proof.domain import (
 from gemmproof.properties.proof.prove import list_spans
 from gemmproof.reference.symbolic.interpreter.integer_rules import fits
 from gemmproof.reference.symbolic.interpreter.interpret import NotInterpretable
-from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.interpreter.symbolic_values import SymbolicAccess
 from gemmproof.reference.symbolic.obligations.indices import NotAffine, locate
 from gemmproof.reference.symbolic.solver import YES, OutOfTime, Solver, find_at, fresh_state
 from gemmproof.reference.symbolic.terms import (
@@ -109,7 +109,7 @@ def _judge_path(kernel: KernelUnderTest, traced: TracedPath, until: float) -> It
 
 
 def _find_wrap(
-    kernel: KernelUnderTest, traced: TracedPath, solver: Solver, access: Access, step: Poly,
+    kernel: KernelUnderTest, traced: TracedPath, solver: Solver, access: SymbolicAccess, step: Poly,
     assumptions: tuple[Cond, ...],
 ) -> Wrap:  # fmt: skip
     """Find where an offset wraps, decided on both sides. Raises _NotDecided."""
@@ -133,7 +133,7 @@ def _find_wrap(
     raise _NotDecided(f"no sizes were found at which {formula} reaches 2**31")
 
 
-def _find_top(access: Access, step: Poly) -> tuple[Poly, str]:
+def _find_top(access: SymbolicAccess, step: Poly) -> tuple[Poly, str]:
     """Return the largest value of a step of an access's offset inside its operand, and its formula.
 
     The solver has to confirm that it is the largest. Raises _NotDecided, NotAffine.

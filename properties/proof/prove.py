@@ -35,7 +35,7 @@ from gemmproof.properties.proof.domain import (
 )
 from gemmproof.properties.proof.workspaces import StoredResults, find_stored_results
 from gemmproof.reference.symbolic.interpreter.interpret import Claim, Machine
-from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.interpreter.symbolic_values import SymbolicAccess
 from gemmproof.reference.symbolic.lemmas import list_parts
 from gemmproof.reference.symbolic.obligations.in_bounds import (
     judge_bounds,
@@ -195,14 +195,16 @@ def _flatten(terms: Iterable[Any]) -> Iterator[Poly | Cond]:
             yield from _flatten(x)
 
 
-def list_fits(accesses: Iterable[Access], small: tuple[Atom, ...]) -> Iterator[Obligation]:
+def list_fits(accesses: Iterable[SymbolicAccess], small: tuple[Atom, ...]) -> Iterator[Obligation]:
     """Yield the obligations that the steps of offsets fit."""
     for x in accesses:
         if x.steps:
             yield Obligation((*x.footprint, x.steps), partial(judge_fit, access=x, small=small))
 
 
-def list_bounds(accesses: Iterable[Access], small: tuple[Atom, ...]) -> Iterator[Obligation]:
+def list_bounds(
+    accesses: Iterable[SymbolicAccess], small: tuple[Atom, ...]
+) -> Iterator[Obligation]:
     """Yield the obligations that accesses stay within their tensors."""
     for x in accesses:
         yield Obligation(x.footprint, partial(judge_bounds, access=x, small=small))
@@ -348,7 +350,7 @@ def _keep(
             _refute(book, traced, name, verdict)
 
 
-def list_spans(kernel: KernelUnderTest, accesses: list[Access]) -> Iterator[Cond]:
+def list_spans(kernel: KernelUnderTest, accesses: list[SymbolicAccess]) -> Iterator[Cond]:
     """Yield the condition that offsets stay below 2^31 elements, or HUGE_SPAN if huge."""
     span = HUGE_SPAN if kernel.contract.huge else SPAN
     for memory_ in {access.tensor.storage: access.tensor.memory for access in accesses}.values():

@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils._pytree import tree_leaves
 
 from gemmproof.reference.symbolic.interpreter.interpret import Machine
-from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.interpreter.symbolic_values import SymbolicAccess
 from gemmproof.reference.symbolic.obligations.contents import (
     COPIES,
     Contents,
@@ -47,7 +47,7 @@ _FILLS = ("aten.zeros", "aten.zero_", "aten.new_zeros", "aten.zeros_like", "aten
 LAUNCH = "launch"
 
 
-def is_zeroed(path: Path, store: Access) -> bool:
+def is_zeroed(path: Path, store: SymbolicAccess) -> bool:
     """Return whether torch zeroed all of the memory before the launch, and before each trial of it.
 
     A launch of several configurations is tried out, and its trials add up, unless the tuner's own
@@ -64,7 +64,7 @@ def is_zeroed(path: Path, store: Access) -> bool:
     return all(map(is_whole, touched[-1].outputs)) and (touched[-1].in_tuner or not is_tried)
 
 
-def find_rewrite(path: Path, stores: Sequence[Access], end: int) -> str:
+def find_rewrite(path: Path, stores: Sequence[SymbolicAccess], end: int) -> str:
     """Return how torch or another launch changes memory after the launch that first stores it.
 
     Operations of torch count only before `end`; "" if nothing changes it.
@@ -121,7 +121,7 @@ class Chain:
     is_zero: bool = False
 
 
-def find_chain(path: Path, accesses: Sequence[Access]) -> Chain:
+def find_chain(path: Path, accesses: Sequence[SymbolicAccess]) -> Chain:
     """Find the source of the only tensor among a path's results. Raises NotCopied."""
     results = [view for view in path.results if isinstance(view, TensorView)]
     if len(results) != 1:
@@ -148,7 +148,7 @@ def find_chain(path: Path, accesses: Sequence[Access]) -> Chain:
 
 
 def _find_writer(
-    path: Path, accesses: Sequence[Access], view: TensorView, end: int
+    path: Path, accesses: Sequence[SymbolicAccess], view: TensorView, end: int
 ) -> tuple[int, TorchCall]:
     """Find the last operation before `end` that changes the memory of a view."""
     storing = {x.launch for x in accesses if x.kind != "load" and x.tensor.storage == view.storage}
@@ -198,8 +198,8 @@ class StoredResults:
     """
 
     path: Path
-    accesses: list[Access]
-    stores: list[Access]
+    accesses: list[SymbolicAccess]
+    stores: list[SymbolicAccess]
     views: dict[int, Any]
     filled: dict[tuple[int, int], bool] = field(default_factory=dict)
 
@@ -224,7 +224,7 @@ class StoredResults:
             yield Verdict(OPEN, "stored once", None, "no store of a result was seen")
 
     def _judge_one(
-        self, solver: Solver, stores: list[Access], view: Any, small: tuple[Atom, ...]
+        self, solver: Solver, stores: list[SymbolicAccess], view: Any, small: tuple[Atom, ...]
     ) -> Iterator[Verdict]:
         atomic = [x for x in stores if x.kind == "atomic"]
         if atomic:
@@ -243,7 +243,7 @@ class StoredResults:
         if not stores[0].tensor.defined or view is not None:
             yield from judge_all(solver, stores, view)
 
-    def is_defined(self, solver: Solver, load: Access) -> bool:
+    def is_defined(self, solver: Solver, load: SymbolicAccess) -> bool:
         """Return whether memory that a load reads held values, or earlier launches stored all."""
         return self._is_held(solver, load.tensor, load.launch)
 
@@ -262,7 +262,7 @@ class StoredResults:
             self.filled[key] = bool(stores) and all(v.status == PROVED for v in verdicts)
         return self.filled[key]
 
-    def list_stores(self, load: Access) -> list[Access]:
+    def list_stores(self, load: SymbolicAccess) -> list[SymbolicAccess]:
         """List the stores into a load's memory, or its torch sources, by launches up to its own."""
         feeds = _find_feeds(self.path, {load.tensor.storage})
         stores = (x for x in self.accesses if x.kind != "load" and x.launch <= load.launch)
@@ -293,7 +293,7 @@ class StoredResults:
         if self.views and all(_is_empty(solver, view) for view in self.views.values()):
             yield Verdict(PROVED, product.text, None)
             return
-        stores: list[Access] = []
+        stores: list[SymbolicAccess] = []
         try:
             chain = find_chain(self.path, self.accesses)
             stores = [x for x in self.accesses if x.tensor.storage == chain.view.storage]
@@ -310,7 +310,7 @@ class StoredResults:
             yield from self._judge_stores(solver, product, chain, stores)
 
     def _judge_stores(
-        self, solver: Solver, product: WantedProduct, chain: Chain, stores: list[Access]
+        self, solver: Solver, product: WantedProduct, chain: Chain, stores: list[SymbolicAccess]
     ) -> Iterator[Verdict]:
         """Judge the product that stores leave: each its own elements, or additions onto 0."""
         contents = Contents(solver, self.path.operations, self.accesses)
@@ -363,7 +363,7 @@ class StoredResults:
                 yield verdict
 
 
-def find_stored_results(path: Path, accesses: list[Access]) -> StoredResults:
+def find_stored_results(path: Path, accesses: list[SymbolicAccess]) -> StoredResults:
     """Find the stores of a path's results, through the operations of torch."""
     views = {view.storage: view for view in path.results if hasattr(view, "storage")}
     feeds = _find_feeds(path, set(views))

@@ -11,7 +11,7 @@ import numpy as np
 
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.symbolic.interpreter.interpret import Machine
-from gemmproof.reference.symbolic.interpreter.symbolic_values import Access, Data
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Data, SymbolicAccess
 from gemmproof.reference.symbolic.lemmas import LANE
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate, every, le, term, walk
 from gemmproof.reference.ttir import DTYPES
@@ -154,7 +154,7 @@ def run_loops(lattice: IterationSpace, trips: Iterable[Atom]) -> IterationSpace:
 
 # -- numbers -------------------------------------------------------------------------------------
 # the numbers that an access reads at elements of its tensor, and whether they are undefined
-Read = Callable[[Access, np.ndarray], tuple[np.ndarray, np.ndarray]]
+Read = Callable[[SymbolicAccess, np.ndarray], tuple[np.ndarray, np.ndarray]]
 Number = tuple[Any, Any]
 
 _SUMS = ("add", "arith.addi", "arith.addf")
@@ -208,7 +208,7 @@ class Numbers:
                 return 0.0, True
         raise Undetermined(f"{data.kind} of numbers")
 
-    def _load(self, access: Access, lattice: IterationSpace) -> Number:
+    def _load(self, access: SymbolicAccess, lattice: IterationSpace) -> Number:
         here = lattice.evaluate(access.path) & lattice.evaluate(access.mask) & lattice.when
         at = np.where(here, lattice.evaluate(access.term), -1)
         x, bad = self.read(access, at)
@@ -311,7 +311,7 @@ def measure(memory: Any, count: Count) -> int:
 # -- stores --------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Store:
-    access: Access
+    access: SymbolicAccess
     lattice: IterationSpace
     here: np.ndarray
     at: np.ndarray
@@ -342,15 +342,15 @@ class Stores:
     entries: list[_Store] = field(default_factory=list)
 
     def add(
-        self, access: Access, lattice: IterationSpace, here: np.ndarray, at: np.ndarray
+        self, access: SymbolicAccess, lattice: IterationSpace, here: np.ndarray, at: np.ndarray
     ) -> None:
         self.entries.append(_Store(access, lattice, here, at))
 
     @property
-    def accesses(self) -> list[Access]:
+    def accesses(self) -> list[SymbolicAccess]:
         return [x.access for x in self.entries]
 
-    def find_twice(self, storage: int, among: np.ndarray | None) -> Access | None:
+    def find_twice(self, storage: int, among: np.ndarray | None) -> SymbolicAccess | None:
         """Return a store of an element that another program or lane stores too, or None."""
         if among is None:
             return None
@@ -371,7 +371,7 @@ class Stores:
 
     def write(
         self, find: Callable[[Any], Buffer], numbers: Numbers
-    ) -> Iterator[tuple[Access, Undetermined]]:
+    ) -> Iterator[tuple[SymbolicAccess, Undetermined]]:
         """Write the stored values to the buffers; yield the accesses whose values are not known."""
         stored: dict[int, np.ndarray] = {}
         for store in self.entries:

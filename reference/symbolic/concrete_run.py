@@ -29,7 +29,7 @@ from gemmproof.reference.symbolic.concrete import (
 )
 from gemmproof.reference.symbolic.interpreter.integer_rules import fits
 from gemmproof.reference.symbolic.interpreter.interpret import Claim, Machine
-from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.interpreter.symbolic_values import SymbolicAccess
 from gemmproof.reference.symbolic.lemmas import LANE
 from gemmproof.reference.symbolic.terms import Atom, Cond, Poly, evaluate, le, term, walk
 from gemmproof.reference.symbolic.tracing.trace import Path, TensorView, TorchCall, TracedLaunch
@@ -201,7 +201,7 @@ class ConcreteRun:
         return not np.any(wrong & lattice.when)
 
     def _judge_access(
-        self, access: Access, lattice: IterationSpace
+        self, access: SymbolicAccess, lattice: IterationSpace
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return which elements touch memory, and their offsets from the memory's first."""
         mask = _truth(lattice.evaluate(access.path)) & lattice.evaluate(access.mask) & lattice.when
@@ -254,7 +254,7 @@ class ConcreteRun:
         written = {x.tensor.storage for x in stores.accesses}
         results = {x.storage: x for x in self.path.results if isinstance(x, TensorView)}
 
-        def read(access: Access, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def read(access: SymbolicAccess, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             if access.kind != "load" or access.tensor.storage in written:
                 raise Undetermined("what a launch stores and reads")
             buffer = self._buffer(access.tensor)

@@ -11,7 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from gemmproof.reference.symbolic.interpreter.interpret import Invocation, Machine
-from gemmproof.reference.symbolic.interpreter.symbolic_values import Access, BlockWindow, Ints
+from gemmproof.reference.symbolic.interpreter.symbolic_values import (
+    BlockWindow,
+    Ints,
+    SymbolicAccess,
+)
 from gemmproof.reference.ttir import Block, Function, Op
 
 # -- tree ----------------------------------------------------------------------------------------
@@ -201,7 +205,7 @@ _STRIDE = re.compile(r"strides?(_|$)|^ld[a-d]?$|^s[abc]\w?(\W|$)")
 class Scene:
     """An access with its operation, and the values of its function by SSA name."""
 
-    access: Access
+    access: SymbolicAccess
     op: Op
     function: Function
     values: Mapping[str, Any]
@@ -268,7 +272,7 @@ class NamingMachine(Machine):
         finally:
             self.under_way.pop()
 
-    def keep(self, access: Access) -> None:
+    def keep(self, access: SymbolicAccess) -> None:
         Machine.keep(self, access)
         if not self.suppressed:
             op, frame = self.under_way[-1]

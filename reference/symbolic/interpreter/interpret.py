@@ -15,13 +15,13 @@ from gemmproof.reference.simulation import Where
 from gemmproof.reference.simulator.launch import GRID_LIMITS
 from gemmproof.reference.symbolic.interpreter.symbolic_values import (
     ARITHMETIC,
-    Access,
     BlockWindow,
     Bools,
     Data,
     Hinted,
     Ints,
     Pointers,
+    SymbolicAccess,
 )
 from gemmproof.reference.symbolic.lemmas import lane
 from gemmproof.reference.symbolic.terms import (
@@ -277,7 +277,7 @@ class Machine:
     grid: tuple[Poly, Poly, Poly]
     launch: int = 0
     known: dict[Atom, Cond] = field(default_factory=dict)
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[SymbolicAccess] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
     uses: list[tuple[Data, Cond, Where | None]] = field(default_factory=list)
@@ -485,7 +485,7 @@ class Machine:
         """Require that hints hold in every lane: their uses are no longer followed."""
         self.dropped |= {number for number, _ in hints}
 
-    def keep(self, access: Access) -> None:
+    def keep(self, access: SymbolicAccess) -> None:
         """Record an access."""
         if not self.suppressed:
             self.accesses.append(access)

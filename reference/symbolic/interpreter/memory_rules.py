@@ -9,11 +9,11 @@ from typing import Any
 from gemmproof.reference.symbolic.interpreter.integer_rules import is_zero, require_fit, reshape
 from gemmproof.reference.symbolic.interpreter.interpret import Machine, NotInterpretable, rule
 from gemmproof.reference.symbolic.interpreter.symbolic_values import (
-    Access,
     BlockWindow,
     Data,
     Pointers,
     Step,
+    SymbolicAccess,
     fresh_lane,
     swap_lanes,
 )
@@ -210,10 +210,10 @@ def _cast_pointers(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
 
 def _access(
     machine: Machine, kind: str, pointers: Any, mask: Cond, shape: tuple[int, ...], **rest: Any
-) -> Access:
+) -> SymbolicAccess:
     if not isinstance(pointers, Pointers):
         raise NotInterpretable(f"a {kind} through what is no pointer", machine.where)
-    access = Access(
+    access = SymbolicAccess(
         kind, pointers.tensor, pointers.term, mask, machine.path, shape, machine.where,
         machine.trips, pointers.steps, launch=machine.launch, number=next(machine.numbers),
         hints=pointers.hints, **rest,

@@ -137,7 +137,7 @@ Value = Ints | Bools | Pointers | BlockWindow | Data
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class SymbolicAccess:
     """A load, store or atomic of a block: which elements of which tensor, under which mask.
 
     `term` counts elements from the tensor's first; `mask` holds for the lanes that touch memory,
@@ -168,7 +168,7 @@ class Access:
         own = (self.tensor.offset, self.tensor.owner_shape, self.tensor.owner_strides)
         return (self.term, self.mask, self.path, self.shape, self.trips, self.launch, *own)
 
-    def map(self, change: Callable[[Any], Any]) -> Access:
+    def map(self, change: Callable[[Any], Any]) -> SymbolicAccess:
         """Return the same for other lanes."""
         other = None if self.other is None else self.other.map(change, self.other.shape)
         return replace(

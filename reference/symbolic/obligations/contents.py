@@ -8,8 +8,8 @@ from typing import Any
 
 from gemmproof.reference.symbolic.interpreter.integer_rules import is_zero
 from gemmproof.reference.symbolic.interpreter.symbolic_values import (
-    Access,
     Data,
+    SymbolicAccess,
     list_named,
     rebind,
 )
@@ -248,13 +248,13 @@ class Question:
     """A condition on a load that must hold under `given` for the contents reported for it."""
 
     what: str
-    load: Access
+    load: SymbolicAccess
     goal: Cond
     given: tuple[Cond, ...]
 
 
 def find_indices(
-    solver: Solver, access: Access, view: Any = None
+    solver: Solver, access: SymbolicAccess, view: Any = None
 ) -> list[tuple[Cond, tuple[Poly, ...]]]:
     """Return the index of an access along each axis, in each case. Raises NotAffine.
 
@@ -291,11 +291,11 @@ class Contents:
 
     solver: Solver
     operations: Sequence[TorchCall]
-    accesses: Sequence[Access]
+    accesses: Sequence[SymbolicAccess]
     asked: list[Question] = field(default_factory=list)
-    alone: dict[Access, bool] = field(default_factory=dict)
+    alone: dict[SymbolicAccess, bool] = field(default_factory=dict)
 
-    def read(self, load: Access, given: Cond) -> Iterator[WhatIsRead]:
+    def read(self, load: SymbolicAccess, given: Cond) -> Iterator[WhatIsRead]:
         """Yield what a load reads under a condition. Raises NoProduct."""
         memory: Memory = load.tensor.memory
         if load.kind != "load":
@@ -320,11 +320,17 @@ class Contents:
         calls = enumerate(self.operations)
         return next(i for i, x in calls if x.name == LAUNCH and x.args[0] == number)
 
-    def _list_stores(self, memory: Memory) -> list[Access]:
+    def _list_stores(self, memory: Memory) -> list[SymbolicAccess]:
         return [x for x in self.accesses if x.kind != "load" and x.tensor.storage == memory.number]
 
     def _trace(
-        self, load: Access, memory: Memory, at: tuple[Poly, ...], end: int, cond: Cond, given: Cond
+        self,
+        load: SymbolicAccess,
+        memory: Memory,
+        at: tuple[Poly, ...],
+        end: int,
+        cond: Cond,
+        given: Cond,
     ) -> Iterator[WhatIsRead]:
         """Yield the contents of an element of memory before the operation `end`."""
         if not memory.is_operand:
@@ -354,7 +360,7 @@ class Contents:
             self.asked.append(Question(f"what {memory.name} holds", load, FALSE, (cond, given)))
 
     def _ask_within(
-        self, load: Access, memory: Memory, at: Sequence[Poly], given: tuple[Cond, ...]
+        self, load: SymbolicAccess, memory: Memory, at: Sequence[Poly], given: tuple[Cond, ...]
     ) -> None:
         if not is_dense(self.solver, memory):
             raise NoProduct(f"{memory.name} is not dense")
@@ -365,7 +371,12 @@ class Contents:
 
     # -- stored values ---------------------------------------------------------------------------
     def _read_stores(
-        self, load: Access, stores: list[Access], at: tuple[Poly, ...], cond: Cond, given: Cond
+        self,
+        load: SymbolicAccess,
+        stores: list[SymbolicAccess],
+        at: tuple[Poly, ...],
+        cond: Cond,
+        given: Cond,
     ) -> Iterator[WhatIsRead]:
         """Yield what a launch stored at an index: it stores every element once, by one store."""
         store, *others = stores
@@ -390,13 +401,13 @@ class Contents:
             whole = every((cond, stored_if, *(eq(x, y) for x, y in ties)))
             yield WhatIsRead(whole, value=rebind(store.value, swaps), tied=tied, ties=ties)
 
-    def _list_instance(self, store: Access) -> list[Atom]:
+    def _list_instance(self, store: SymbolicAccess) -> list[Atom]:
         """Return the atoms that identify an execution of a store: program, trips and lane."""
         lanes = (lane(i, n).atom for i, n in enumerate(store.shape))
         atoms = [*list_programs(self.solver, store), *store.trips, *filter(None, lanes)]
         return list(dict.fromkeys(atoms))
 
-    def is_alone(self, store: Access) -> bool:
+    def is_alone(self, store: SymbolicAccess) -> bool:
         """Return whether one lane of one program and trip stores each element of a memory."""
         if store not in self.alone:
             self.alone[store] = all(
@@ -404,7 +415,7 @@ class Contents:
             ) and self._is_once(store)
         return self.alone[store]
 
-    def _is_once(self, store: Access) -> bool:
+    def _is_once(self, store: SymbolicAccess) -> bool:
         solver, instance = self.solver, self._list_instance(store)
         address = store.term + store.tensor.offset
         given = every((store.path, store.mask))
@@ -421,7 +432,7 @@ class Contents:
         verdict = judge_separate(solver, "stored once", store, conds, equations, differ, swaps, ())
         return verdict.status == PROVED
 
-    def _is_within(self, store: Access, entry: Any) -> bool:
+    def _is_within(self, store: SymbolicAccess, entry: Any) -> bool:
         case, at = entry
         sides = zip(at, store.tensor.owner_shape, strict=True)
         inside = every(cond for x, n in sides for cond in (le(0, x), lt(x, n)))

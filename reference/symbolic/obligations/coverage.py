@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.interpreter.symbolic_values import SymbolicAccess
 from gemmproof.reference.symbolic.lemmas import lane, list_parts, pin
 from gemmproof.reference.symbolic.obligations.in_bounds import (
     find_places,
@@ -132,7 +132,7 @@ def reach(
 
 # -- tiles ---------------------------------------------------------------------------------------
 # a store, its index along each axis, its programs
-Placed = tuple[Access, Sequence[Poly], Sequence[Atom]]
+Placed = tuple[SymbolicAccess, Sequence[Poly], Sequence[Atom]]
 
 
 def has_one_program_each(
@@ -180,7 +180,9 @@ def _has_one_program_each(
     return not find_gap(solver, [((), (), tiles)], targets, within)
 
 
-def _find_part(access: Access, at: Sequence[Poly], sizes: Sequence[int]) -> tuple[int, ...] | None:
+def _find_part(
+    access: SymbolicAccess, at: Sequence[Poly], sizes: Sequence[int]
+) -> tuple[int, ...] | None:
     """Return which part of a tile an access is, counted along each axis, or None if it is none.
 
     A tile is divided along an axis into as many parts as fit; every lane is one element of a part.
@@ -201,7 +203,11 @@ def _find_part(access: Access, at: Sequence[Poly], sizes: Sequence[int]) -> tupl
 
 # -- cover ---------------------------------------------------------------------------------------
 def judge_twice(
-    solver: Solver, first: Access, second: Access, small: tuple[Atom, ...], view: Any = None
+    solver: Solver,
+    first: SymbolicAccess,
+    second: SymbolicAccess,
+    small: tuple[Atom, ...],
+    view: Any = None,
 ) -> Iterator[Verdict]:
     """No two lanes, of any programs and trips, store the same element."""
     text = f"stored once in {first.tensor.name}"
@@ -220,7 +226,12 @@ def _sides(view: Any) -> tuple[Any, ...]:
 
 
 def _judge_twice(
-    solver: Solver, first: Access, second: Access, small: tuple[Atom, ...], view: Any, text: str
+    solver: Solver,
+    first: SymbolicAccess,
+    second: SymbolicAccess,
+    small: tuple[Atom, ...],
+    view: Any,
+    text: str,
 ) -> Iterator[Verdict]:
     try:
         entries = [(x, *entry) for x in (first, second) for entry in find_places(x, view)]
@@ -268,7 +279,7 @@ def _apart(swaps: dict[Atom, Poly], trips: Sequence[Atom] | None) -> Cond:
 
 
 def _is_within(
-    solver: Solver, access: Access, case: Cond, at: Sequence[Poly], shape: Sequence[Poly]
+    solver: Solver, access: SymbolicAccess, case: Cond, at: Sequence[Poly], shape: Sequence[Poly]
 ) -> bool:
     """Return whether indices are within their axes, so that two elements differ in some index."""
     sides = zip(at, shape, strict=True)
@@ -276,12 +287,12 @@ def _is_within(
     return solver.follows(inside, access.path, access.mask, case) == YES
 
 
-def _address(access: Access) -> tuple[Poly, ...]:
+def _address(access: SymbolicAccess) -> tuple[Poly, ...]:
     return (access.term + access.tensor.offset,)
 
 
 def judge_separate(
-    solver: Solver, text: str, access: Access, conds: tuple[Cond, ...],
+    solver: Solver, text: str, access: SymbolicAccess, conds: tuple[Cond, ...],
     equations: Sequence[tuple[Poly, Poly]], differ: Cond, swaps: dict[Atom, Poly],
     small: tuple[Atom, ...],
 ) -> Verdict:  # fmt: skip
@@ -334,7 +345,9 @@ def _pairs(whole: Cond, swaps: dict[Atom, Poly]) -> list[tuple[Atom, Atom]]:
     return sorted(dict.fromkeys(pairs), key=lambda p: (not p[0].is_leaf, p[0].number))
 
 
-def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Iterator[Verdict]:
+def judge_all(
+    solver: Solver, stores: Sequence[SymbolicAccess], view: Any = None
+) -> Iterator[Verdict]:
     """Every element of a tensor, or of a view of it, is stored by some lane of some program.
 
     Elements are identified by their index along each axis, or by their address if a store treats a
@@ -375,7 +388,9 @@ def judge_all(solver: Solver, stores: Sequence[Access], view: Any = None) -> Ite
     yield Verdict(PROVED, text, where)
 
 
-def _are_tiled(solver: Solver, stores: Sequence[Access], view: Any, whole: bool = False) -> bool:
+def _are_tiled(
+    solver: Solver, stores: Sequence[SymbolicAccess], view: Any, whole: bool = False
+) -> bool:
     """Return whether stores are parts of tiles that belong to one program each.
 
     If they must be `whole` tiles, no lane within the tensor may be masked.
@@ -397,7 +412,7 @@ def _are_tiled(solver: Solver, stores: Sequence[Access], view: Any, whole: bool 
     return True
 
 
-def _find_indices(store: Access, view: Any) -> list[tuple[Cond, tuple[Poly, ...]]]:
+def _find_indices(store: SymbolicAccess, view: Any) -> list[tuple[Cond, tuple[Poly, ...]]]:
     try:
         return find_places(store, view)
     except NotAffine:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gemmproof.reference.simulation import Where
 from gemmproof.reference.symbolic.interpreter.interpret import Claim, Machine
-from gemmproof.reference.symbolic.interpreter.symbolic_values import Access, Data
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Data, SymbolicAccess
 from gemmproof.reference.symbolic.obligations.indices import (
     OPEN,
     PROVED,
@@ -26,8 +26,8 @@ from gemmproof.reference.symbolic.terms import FALSE, TRUE, Atom, Cond, Poly, ev
 
 # -- lanes ---------------------------------------------------------------------------------------
 # whether the memory that a load reads is initialized by then; the stores that launches made to it
-Defined = Callable[[Solver, Access], bool]
-Stores = Callable[[Access], Iterable[Access]]
+Defined = Callable[[Solver, SymbolicAccess], bool]
+Stores = Callable[[SymbolicAccess], Iterable[SymbolicAccess]]
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Origins:
     list_stores: Stores
     seen: set[tuple[Data, Cond]] = field(default_factory=set)
 
-    def judge_store(self, store: Access) -> Iterator[Verdict]:
+    def judge_store(self, store: SymbolicAccess) -> Iterator[Verdict]:
         """Each load that a stored lane depends on is unmasked there, or has a fill value."""
         if store.kind == "atomic" and not store.tensor.defined:
             yield Verdict(OPEN, f"onto {store.tensor.name}", store.where, "it begins undefined")
@@ -49,7 +49,7 @@ class Origins:
             given = every((store.path, store.mask))
             yield from self._judge(store.value, given, text, store.where)
 
-    def _judge_earlier(self, store: Access) -> Iterator[Verdict]:
+    def _judge_earlier(self, store: SymbolicAccess) -> Iterator[Verdict]:
         """Judge a store whose values are read back: a lane of it need not reach a result."""
         for verdict in self.judge_store(store):
             if verdict.status == REFUTED:
@@ -69,7 +69,7 @@ class Origins:
         if value.kind == "hole":  # any value of an earlier trip
             yield Verdict(OPEN, text, where, "a value that a loop carries")
         if value.kind == "load":
-            load: Access = value.access
+            load: SymbolicAccess = value.access
             load_text = f"{text}: load of {load.tensor.name}"
             if load.mask != TRUE and load.other is None:
                 path = (given, load.path)
@@ -103,7 +103,7 @@ def judge_claim(solver: Solver, claim: Claim, small: tuple[Atom, ...]) -> Verdic
 
 def judge_hint(
     solver: Solver, claim: Claim, small: tuple[Atom, ...], machines: Sequence[Machine],
-    stores: Iterable[Access], list_stores: Stores,
+    stores: Iterable[SymbolicAccess], list_stores: Stores,
 ) -> Verdict:  # fmt: skip
     """Judge whether a hint is true in the lanes that matter, or in every lane.
 
@@ -116,12 +116,12 @@ def judge_hint(
 
 
 def _is_harmless(
-    solver: Solver, number: Any, machines: Sequence[Machine], stores: Iterable[Access],
+    solver: Solver, number: Any, machines: Sequence[Machine], stores: Iterable[SymbolicAccess],
     list_stores: Stores,
 ) -> bool:  # fmt: skip
     """Return whether lanes for which a hint is false are not stored to and reach no stored lane."""
 
-    def is_true(access: Access, given: Cond) -> bool:
+    def is_true(access: SymbolicAccess, given: Cond) -> bool:
         here = (given, access.path, access.mask)
         conds = (cond for n, cond in access.hints if n == number)
         return all(solver.follows(cond, *here) == YES for cond in conds)
@@ -143,7 +143,7 @@ def _is_harmless(
         if value.kind == "hole":  # any value of an earlier trip
             return False
         if value.kind == "load":
-            load: Access = value.access
+            load: SymbolicAccess = value.access
             if not is_true(load, given):
                 return False
             if load.other is not None:
@@ -155,7 +155,7 @@ def _is_harmless(
     return True
 
 
-def _list_values(stores: Iterable[Access]) -> list[tuple[Data, Cond]]:
+def _list_values(stores: Iterable[SymbolicAccess]) -> list[tuple[Data, Cond]]:
     """Return the stored values, each with the condition under which it is stored."""
     return [(x.value, x.path & x.mask) for x in stores if x.value is not None]
 
@@ -164,7 +164,7 @@ def _list_values(stores: Iterable[Access]) -> list[tuple[Data, Cond]]:
 Place = tuple[Cond, tuple[Poly, ...]]
 
 
-def find_places(access: Access, view: Any = None) -> list[Place]:
+def find_places(access: SymbolicAccess, view: Any = None) -> list[Place]:
     """Return the index of an access along each axis of its operand, in each case. Raises NotAffine.
 
     `view`: another view of the same memory, instead of the operand's own.
@@ -178,7 +178,9 @@ def find_places(access: Access, view: Any = None) -> list[Place]:
     return [(case, locate(part, shape, strides)) for case, part in cases]
 
 
-def judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Iterator[Verdict]:
+def judge_bounds(
+    solver: Solver, access: SymbolicAccess, small: tuple[Atom, ...]
+) -> Iterator[Verdict]:
     """Along each axis: 0 <= index < size for every lane under the mask."""
     text = f"{access.kind} of {access.tensor.name}"
     if solver.remembers("bounds", access.footprint):
@@ -190,7 +192,9 @@ def judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Ite
     yield verdict
 
 
-def _judge_bounds(solver: Solver, access: Access, small: tuple[Atom, ...], text: str) -> Verdict:
+def _judge_bounds(
+    solver: Solver, access: SymbolicAccess, small: tuple[Atom, ...], text: str
+) -> Verdict:
     access, _ = join_walks(solver, access)
     tensor = access.tensor
     # an index beyond its axis is a fault only if the address is outside the operand
@@ -241,7 +245,7 @@ def is_counted_through(tensor: Any, at: Sequence[Poly]) -> bool:
     return any(x.constant is not None and n.constant is None for x, n in sides)
 
 
-def judge_fit(solver: Solver, access: Access, small: tuple[Atom, ...]) -> Iterator[Verdict]:
+def judge_fit(solver: Solver, access: SymbolicAccess, small: tuple[Atom, ...]) -> Iterator[Verdict]:
     """Each 32-bit step of the pointer fits for every lane under the mask."""
     from gemmproof.reference.symbolic.interpreter.integer_rules import fits
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gemmproof.reference.simulation import Where
-from gemmproof.reference.symbolic.interpreter.symbolic_values import Access
+from gemmproof.reference.symbolic.interpreter.symbolic_values import SymbolicAccess
 from gemmproof.reference.symbolic.lemmas import LANE, lane, list_parts
 from gemmproof.reference.symbolic.solver import NO, YES, Model, Solver
 from gemmproof.reference.symbolic.terms import (
@@ -209,13 +209,13 @@ def copy_free(solver: Solver, free: Sequence[Atom]) -> dict[Atom, Poly]:
     return swaps
 
 
-def list_others(solver: Solver, access: Access) -> list[Atom]:
+def list_others(solver: Solver, access: SymbolicAccess) -> list[Atom]:
     """Return the program and the lanes of an access, whether or not its terms name them."""
     lanes = (lane(i, n).atom for i, n in enumerate(access.shape))
     return [*list_programs(solver, access), *(x for x in lanes if x is not None)]
 
 
-def list_programs(solver: Solver, access: Access) -> list[Atom]:
+def list_programs(solver: Solver, access: SymbolicAccess) -> list[Atom]:
     """Return the program of an access along each axis of its grid."""
     named = [x for x in solver.known if is_program(x)]
     return [x for x in named if x.args[1:] == (access.launch,)]
@@ -307,7 +307,7 @@ def count_programs(solver: Solver, program: Atom) -> Poly:
     return term(0)
 
 
-def join_walks(solver: Solver, access: Access) -> tuple[Access, list[Atom]]:
+def join_walks(solver: Solver, access: SymbolicAccess) -> tuple[SymbolicAccess, list[Atom]]:
     """Replace an access's walking program and its trip by a number; return its programs too.
 
     Return the access itself, and the programs of its launch, if none walks or if more than the

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmproof.reference.symbolic.interpreter.integer_rules import is_number, is_zero
-from gemmproof.reference.symbolic.interpreter.symbolic_values import Access, Data
+from gemmproof.reference.symbolic.interpreter.symbolic_values import Data, SymbolicAccess
 from gemmproof.reference.symbolic.obligations.contents import (
     Contents,
     NoProduct,
@@ -58,7 +58,7 @@ MOST = 16  # products in one sum
 class Element:
     """An operand's element that a load reads under a condition, through any copies in between."""
 
-    load: Access
+    load: SymbolicAccess
     name: str
     dtype: str
     at: tuple[Poly, ...]
@@ -150,7 +150,7 @@ class _Sums:
         else:
             raise NoProduct(value.kind)
 
-    def require_none(self, load: Access, source: WhatIsRead, cond: Cond) -> None:
+    def require_none(self, load: SymbolicAccess, source: WhatIsRead, cond: Cond) -> None:
         """Require that nothing is added where the condition of an operand's element holds."""
         assert source.memory is not None
         what = f"nothing of {source.memory.name} is added"
@@ -251,7 +251,7 @@ class Leaving:
 class _Share:
     """One contraction at the stored index: its k, when it adds, and what it runs over."""
 
-    a: Access
+    a: SymbolicAccess
     k: Poly
     cond: Cond
     over: Over
@@ -263,13 +263,13 @@ class _Stored:
 
     solver: Solver
     product: WantedProduct
-    access: Access
+    access: SymbolicAccess
     adds: bool
     at: tuple[Poly, ...]
     shape: tuple[Poly, ...]
     here: Cond
 
-    def ask(self, what: str, share: Access, goal: Cond, *given: Cond) -> Verdict:
+    def ask(self, what: str, share: SymbolicAccess, goal: Cond, *given: Cond) -> Verdict:
         text, small = f"{self.product.text}: {what}", self.product.small
         return ask(self.solver, text, share.where, goal, (self.here, *given), small)
 
@@ -280,7 +280,7 @@ class _Stored:
 
 
 def judge_product(
-    contents: Contents, store: Access, product: WantedProduct, leaving: Leaving
+    contents: Contents, store: SymbolicAccess, product: WantedProduct, leaving: Leaving
 ) -> Iterator[Verdict]:
     """c = a b for every element that is stored, or added onto 0."""
     try:
@@ -319,7 +319,7 @@ def judge_zeros(solver: Solver, product: WantedProduct) -> Verdict:
 
 
 def _find_stored(
-    solver: Solver, store: Access, product: WantedProduct, leaving: Leaving
+    solver: Solver, store: SymbolicAccess, product: WantedProduct, leaving: Leaving
 ) -> _Stored:
     entries = find_indices(solver, store, leaving.view)
     if len(entries) != 1:

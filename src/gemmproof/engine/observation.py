@@ -54,12 +54,12 @@ class Access:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """What one case of a kernel did: the calls of its wrapper on the tile simulator.
+    """The record of one case of a kernel, whose wrapper was called on the tile simulator.
 
     Attributes:
         case: The case.
         result: What the first call returned, tensors on the CPU; None if it raised.
-        launches: The kernel launches of all calls, each with its `kernel`, `grid` and `constexprs`.
+        launches: The kernel launches of all calls: their names, grids and constexprs, and more.
         accesses: The accesses of the first call in the order of their execution. Of a sampled case,
             whose result is too large to be computed, those of the programs that ran.
         findings: The violated properties, root causes first.

@@ -191,10 +191,9 @@ class CasesItem(pytest.Function):
             except FaultError as fault:
                 faults = [fault]
             except BaseExceptionGroup as group:
-                found, others = group.split(FaultError)
-                if others is not None or found is None:
+                faults = list(_list_leaves(group))
+                if not all(isinstance(fault, FaultError) for fault in faults):
                     raise
-                faults = list(_list_leaves(found))
             texts = [self._describe(fault) for fault in faults]
         if reason is not None:
             pytest.fail(f"{self.test.item}: not judged: {reason}", pytrace=False)
@@ -227,7 +226,7 @@ def _is_same(finding: Finding, other: Finding) -> bool:
     return (finding.property, finding.where) == (other.property, other.where)
 
 
-def _list_leaves(group: BaseExceptionGroup[FaultError]) -> Iterator[FaultError]:
+def _list_leaves(group: BaseExceptionGroup[Any]) -> Iterator[Any]:
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from _list_leaves(error)
@@ -240,12 +239,12 @@ def make_item(
 ) -> CasesItem:
     """Return the item of a kernel and a format."""
     test = CasesTest(item, options)
-    made: CasesItem = CasesItem.from_parent(
+    node: CasesItem = CasesItem.from_parent(
         collector, name=f"{name}[{item.kernel.name}-{item.format}]", callobj=make_test(test)
     )
-    made.test = test
-    made.add_marker("gemm")
-    return made
+    node.test = test
+    node.add_marker("gemm")
+    return node
 
 
 # -- storage -------------------------------------------------------------------------------------

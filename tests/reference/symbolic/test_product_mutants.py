@@ -45,7 +45,7 @@ def tiles_have_one_program_each():
         (2 * TILES, terms.make("floordiv", term(program), 2), False),
     ):
         solver = solving.Solver(le(1, SIDE), {program: lt(term(program), grid)})
-        store = machine_values.Access("store", None, SIDE, TRUE, TRUE, (16,), None)
+        store = machine_values.SymbolicAccess("store", None, SIDE, TRUE, TRUE, (16,), None)
         result = coverage.has_one_program_each(
             solver, [(store, [16 * tile + lane], [program])], [SIDE]
         )
@@ -57,7 +57,7 @@ def parts_are_of_one_tile():
     program, lane = Atom("symbol", "pid_x", 0, is_natural=True), lemmas.lane(0, 8)
     for begins, apart, whole in (((0, 8), True, True), ((0,), True, False), ((8, 8), False, False)):
         solver = solving.Solver(le(1, SIDE), {program: lt(term(program), TILES)})
-        store = machine_values.Access("store", None, SIDE, TRUE, TRUE, (8,), None)
+        store = machine_values.SymbolicAccess("store", None, SIDE, TRUE, TRUE, (8,), None)
         stores = [(store, [16 * term(program) + n + lane], [program]) for n in begins]
         assert coverage.has_one_program_each(solver, stores, [SIDE]) == apart
         assert coverage.has_one_program_each(solver, stores, [SIDE], whole=True) == whole
