@@ -40,15 +40,15 @@ _BY_RANK = {0: 1, 1: 0}  # a side of 1 is simpler than an empty one
 _SEEDS = st.sampled_from(range(1000))
 LEVELS = 2**15  # of a side, the simplest lowest
 # one draw in so many has sides that belong together, is compared, is called several times
-TOGETHER, COMPARED, REPEATED = 4, 12, 4
+TOGETHER, COMPARED, REPEATED = 3, 12, 4
 
 
 def sizes(contract: Contract, survey: Survey, config: int = 0) -> st.SearchStrategy[dict[str, int]]:
     """Return admitted sizes by axis: all up to three tiles, more often those around tiles.
 
-    One in four has sizes that belong together: whole tiles, around constants of the source and
-    groups of programs, and, if the contract is `huge`, a result beyond 2**31 elements. Shrinks
-    towards sizes of 1, axis by axis.
+    One in three has sizes that belong together: whole tiles, a long K, around constants of the
+    source and groups of programs, and, if the contract is `huge`, a result beyond 2**31 elements.
+    Shrinks towards sizes of 1, axis by axis.
     """
     tile = widest_tile(survey, config)
     axes = ("M", "N", "K", "batch") if contract.batched else ("M", "N", "K")
@@ -169,15 +169,18 @@ def _list_sides(admitted: Sizes, block: int, factors: tuple[int, ...]) -> tuple[
 
 @lru_cache(maxsize=64)
 def _list_together(contract: Contract, survey: Survey, tile: Tile) -> tuple[dict[str, int], ...]:
-    """List sizes that belong together, the smallest first."""
+    """List sizes that belong together, the smallest first, each kind of them equally likely."""
     bm, bn, bk = tile
-    whole = ((bm, bn, bk), (2 * bm, 2 * bn, 2 * bk))
-    k = find_long_k(tile, survey)
-    long = ((bm + 1, 1, k), (1, bn + 1, k), (1, 1, LONG_K))
-    sized = (*list_sizes(survey.constants, tile), *list_groups(survey.groups, tile))
-    triples = (*whole, *long, *sized)
-    listed = [dict(zip("MNK", n, strict=True)) for n in sorted(dict.fromkeys(triples), key=sum)]
-    if contract.huge:
-        simplest = smallest(contract, contract.formats[0])
-        listed += [far.sides for far in list_far(simplest, contract)]
-    return tuple(listed)
+    long = find_long_k(tile, survey)
+    simplest = smallest(contract, contract.formats[0])
+    kinds = [
+        [(bm, bn, bk), (2 * bm, 2 * bn, 2 * bk)],  # whole tiles
+        [(bm + 1, 1, long), (1, bn + 1, long), (1, 1, LONG_K)],
+        list_sizes(survey.constants, tile),
+        list_groups(survey.groups, tile),
+    ]
+    listed = [[dict(zip("MNK", sides, strict=True)) for sides in kind] for kind in kinds]
+    listed.append([far.sides for far in list_far(simplest, contract)] if contract.huge else [])
+    most = max(map(len, listed))
+    repeated = [sides for kind in listed for sides in kind * max(1, most // max(1, len(kind)))]
+    return tuple(sorted(repeated, key=lambda sides: sum(sides.values())))

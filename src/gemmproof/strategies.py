@@ -70,7 +70,7 @@ def sizes(subject: Subject, *, tile: Tile | None = None) -> st.SearchStrategy[di
     """Return admitted sizes by axis: {"M": 65, "N": 1, "K": 33}, with "batch" if there is one.
 
     Covers all sizes up to three tiles; half of the draws are on and beside multiples of a tile. In
-    one of four, the sizes belong together: whole tiles, a long K, constants that the source of a
+    one of three, the sizes belong together: whole tiles, a long K, constants that the source of a
     kernel compares with, groups of programs, and, if the contract is `huge`, results of more than
     2**31 elements. Shrinks towards sizes of 1, one axis after another.
 
