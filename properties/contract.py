@@ -75,9 +75,13 @@ class Sizes:
         return Sizes(first, int(high) if high else top, int(step or 1))
 
     def __str__(self) -> str:
+        return self.write(MAX_SIDE)
+
+    def write(self, top: int) -> str:
+        """Return the text that `of` reads with the same `top`, an end that is left out."""
         if self.low == self.high:
             return str(self.low)
-        high = "" if self.high in (MAX_SIDE, MAX_BATCH) else self.high
+        high = "" if self.high == top else self.high
         return f"{self.low}..{high}" + (f":{self.step}" if self.step != 1 else "")
 
     def __contains__(self, n: int) -> bool:
@@ -268,6 +272,9 @@ ACCUMULATORS = tuple(
     dict.fromkeys(sum((FORMATS[name].declarable_sums for name in FLOAT_OPERANDS), ()))
 )
 AXES = ("M", "N", "K", "batch")
+TOPS: Mapping[str, int] = MappingProxyType(
+    {axis: MAX_BATCH if axis == "batch" else MAX_SIDE for axis in AXES}
+)
 SizesWord = Sizes | int | range | str
 
 
@@ -411,7 +418,7 @@ class Contract:
     def _check_sizes(self) -> None:
         for axis in AXES:
             try:
-                sizes = Sizes.of(getattr(self, axis), MAX_BATCH if axis == "batch" else MAX_SIDE)
+                sizes = Sizes.of(getattr(self, axis), TOPS[axis])
             except ValueError as mistake:
                 raise ValueError(f"contract {axis}: {mistake}") from None
             object.__setattr__(self, axis, sizes)
@@ -479,10 +486,7 @@ class Contract:
         """Return the fields as plain data, sizes as text; a function cannot be written."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["expected"] = self.reasons
-        return {
-            name: str(value) if isinstance(value, Sizes) else value
-            for name, value in values.items()
-        }
+        return values | {axis: self.sizes(axis).write(top) for axis, top in TOPS.items()}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Contract:

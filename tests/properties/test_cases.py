@@ -268,6 +268,7 @@ def test_a_report_of_another_kind_is_refused(text, message):
         (7, "7", (7,), (6, 8)),
         (range(16, 65, 16), "16..64:16", (16, 64), (17, 80)),
         (multiple_of(8), "8..:8", (8, 16), (0, 12)),
+        ("1..1024", "1..1024", (1, 1024), (0, 1025)),
     ],
 )
 def test_sizes_are_stated_in_many_ways(declared, shown, members, others):
