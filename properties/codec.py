@@ -93,7 +93,7 @@ def _decode(kind: Any, data: Plain, path: str) -> Any:
     if origin in (tuple, list, set, frozenset):
         return origin(_decode(parts[0], x, f"{path}[{n}]") for n, x in enumerate(data))
     if _is_mapping(origin):
-        return {name: _decode(parts[1], x, f"{path}.{name}") for name, x in data.items()}
+        return {name: _decode(parts[1], x, _join(path, name)) for name, x in data.items()}
     if hasattr(kind, "from_dict"):
         return _call(lambda: kind.from_dict(data), path)
     if is_dataclass(kind):
@@ -118,6 +118,11 @@ def decode_fields(record: type[T], data: Json, path: str) -> T:
     Raises ValueError, in one line.
     """
     return _call(lambda: record(**dict(_iter_values(record, data, path))), path)
+
+
+def _join(path: str, name: str) -> str:
+    """Return the path of a value by its name, which may be any text."""
+    return f"{path}.{name if name.isprintable() else _shorten(name)}"
 
 
 def _call(make: Callable[[], T], path: str) -> T:

@@ -423,6 +423,10 @@ class Contract:
                 raise ValueError(f"contract {axis}: {mistake}") from None
             object.__setattr__(self, axis, sizes)
         if self.where is not None:
+            require(
+                isinstance(self.where, str) or callable(self.where),
+                f"contract where: got {self.where!r}, expected a condition, a function or None",
+            )
             try:
                 is_met = any(self.fit(dict.fromkeys(AXES, n)) for n in (1, 16, 128, 1024))
             except Exception as mistake:
@@ -490,7 +494,15 @@ class Contract:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Contract:
-        """Read the contract that `to_dict` wrote, also after JSON, which knows lists only."""
+        """Read the contract that `to_dict` wrote, also after JSON, which knows lists only.
+
+        Raises a one-line ValueError for anything else.
+        """
+        known = [f.name for f in fields(Contract)]
+        for name in data:
+            require(
+                name in known, f"contract: got field {name!r}, expected fields {' '.join(known)}"
+            )
         values: dict[str, Any]
         values = {
             k: tuple(value) if isinstance(value, list) else value for k, value in data.items()

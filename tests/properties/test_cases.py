@@ -60,6 +60,7 @@ CONTRACTS = {
         ({"where": "K.real"}, "contract where: got 'K.real', expected a condition on M, N, K"),
         ({"where": "K ="}, "contract where: got 'K =', expected a condition on M, N, K and batch"),
         ({"where": lambda M: M}, "contract where: "),
+        ({"where": True}, "contract where: got True, expected a condition, a function or None"),
         ({"out": "fp24"}, "contract out: got 'fp24', expected one of fp16"),
     ],
 )
