@@ -195,7 +195,8 @@ def _evaluate(node: ast.expr, relation: str, sizes: Mapping[str, int]) -> int:
             return -value(node.operand)
         case ast.BoolOp():
             parts = [value(part) for part in node.values]
-            return all(parts) if isinstance(node.op, ast.And) else any(parts)
+            decides = isinstance(node.op, ast.Or)  # as in Python, the value of the part itself
+            return next((part for part in parts if bool(part) == decides), parts[-1])
         case ast.Compare() if all(type(op) in _COMPARED for op in node.ops):
             terms = [value(term) for term in (node.left, *node.comparators)]
             pairs = zip(node.ops, terms, terms[1:], strict=False)

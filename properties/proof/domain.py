@@ -229,8 +229,7 @@ def _shape(
 
 # -- text over sizes -----------------------------------------------------------------------------
 def _evaluate(text: str, sizes: Mapping[str, Poly]) -> Poly:
-    value = _read(ast.parse(text, mode="eval").body, sizes)
-    return flag(value) if isinstance(value, Cond) else value
+    return _number(_read(ast.parse(text, mode="eval").body, sizes))
 
 
 def _relate(text: str, sizes: Mapping[str, Poly]) -> Cond:
@@ -239,6 +238,10 @@ def _relate(text: str, sizes: Mapping[str, Poly]) -> Cond:
 
 def _truth(x: Poly | Cond) -> Cond:
     return x if isinstance(x, Cond) else ~eq(x, 0)
+
+
+def _number(x: Poly | Cond) -> Poly:
+    return flag(x) if isinstance(x, Cond) else x
 
 
 _COMPARED = {
@@ -253,8 +256,7 @@ _COMPARED = {
 
 def _read(node: ast.expr, sizes: Mapping[str, Poly]) -> Poly | Cond:
     def number(inner: ast.expr) -> Poly:
-        value = _read(inner, sizes)
-        return flag(value) if isinstance(value, Cond) else value
+        return _number(_read(inner, sizes))
 
     match node:
         case ast.Constant(value=int(n)):
@@ -271,16 +273,26 @@ def _read(node: ast.expr, sizes: Mapping[str, Poly]) -> Poly | Cond:
                 case ast.Mult():
                     return x * y
                 case ast.FloorDiv() | ast.Mod():
-                    if y.constant == 0:
-                        return term(0)
-                    return make("floordiv" if isinstance(op, ast.FloorDiv) else "mod", x, y)
+                    kind = "floordiv" if isinstance(op, ast.FloorDiv) else "mod"
+                    if y.constant or y.least:
+                        return make(kind, x, y)
+                    # by 0 it is 0, as in a contract
+                    return make("choice", ~eq(y, 0), make(kind, x, y), term(0))
         case ast.UnaryOp(op=ast.Not(), operand=inner):
             return ~_truth(_read(inner, sizes))
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             return -number(inner)
         case ast.BoolOp(op=op, values=values):
-            parts = [_truth(_read(part, sizes)) for part in values]
-            return every(parts) if isinstance(op, ast.And) else some(parts)
+            parts = [_read(part, sizes) for part in values]
+            is_and = isinstance(op, ast.And)
+            conds = [part for part in parts if isinstance(part, Cond)]
+            if len(conds) == len(parts):
+                return every(conds) if is_and else some(conds)
+            *others, last = parts  # a number decides by its value, and is that value
+            for part in reversed(others):
+                chosen = (last, part) if is_and else (part, last)
+                last = make("choice", _truth(part), *map(_number, chosen))
+            return last
         case ast.Compare(left=left, ops=ops, comparators=others) if all(
             type(op) in _COMPARED for op in ops
         ):

@@ -35,13 +35,14 @@ def sizes(draw: st.DrawFn, top: int = MAX_SIDE) -> Sizes:
 
 
 @st.composite
-def contracts(draw: st.DrawFn) -> Contract:
-    """Draw contracts whose condition, if any, is a text."""
+def contracts(draw: st.DrawFn, has_options: bool = False) -> Contract:
+    """Draw contracts whose condition, if any, is a text; with `has_options` those of a command."""
     formats = draw(st.lists(st.sampled_from(OPERANDS), min_size=1, max_size=3, unique=True))
     sums = [x for x in ACCUMULATORS if all(x in _list_sums(name) for name in formats)]
     batched, deterministic = draw(st.booleans()), draw(st.booleans())
     names = [name for name in LAYOUTS if batched or name not in BATCHED]
     several = st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True).map(tuple)
+    shorthands = st.sampled_from(["any", "contiguous"])
     where = draw(st.none() | st.sampled_from(CONDITIONS))
     chosen = st.lists(st.sampled_from([*GPUS]), max_size=2, unique=True).map(tuple)
     return Contract(
@@ -53,13 +54,13 @@ def contracts(draw: st.DrawFn) -> Contract:
         },
         where=where,
         batched=batched,
-        layouts=draw(st.sampled_from(["any", "contiguous"]) | several),
+        layouts=draw(shorthands if has_options else shorthands | several),
         huge=draw(st.booleans()),
         accumulator=draw(st.sampled_from(sums)),
         out=draw(st.none() | st.sampled_from(RESULTS)),
         deterministic=deterministic,
         batch_invariant=deterministic and draw(st.booleans()),
-        symmetric=draw(st.booleans()),
+        symmetric=has_options or draw(st.booleans()),
         tensor_cores=draw(st.booleans()),
         spills=draw(st.none() | st.integers(0, 999)),
         fits=draw(chosen),

@@ -148,8 +148,12 @@ MAKERS = {
 NUMBERS = st.sampled_from([0, 1, 2, 3, 16, 31, 32, 64, -1, -2, -7, -32]) | st.integers(-70, 70)
 LEAVES = NUMBERS | st.sampled_from([*SYMBOLS])
 BINARY = [name for name in INTEGERS if name not in ("shr", "choice", "flag")]
-# a quotient by a number is simplified most
-USUAL = st.tuples(st.sampled_from(["floordiv", "mod", "div", "rem"]), LEAVES, NUMBERS)
+# a quotient of a sum by a number is simplified most
+STEPS = st.sampled_from([1, 2, 15, 16, 32, 64, -1, -16, -64])
+SCALED = st.tuples(st.just("mul"), st.sampled_from([*SYMBOLS]), STEPS)
+SUMS = st.tuples(st.just("add"), SCALED, SCALED | STEPS)
+DIVISORS = st.sampled_from([16, 32, 48, 64, 3, -16])
+USUAL = st.tuples(st.sampled_from(["floordiv", "mod", "div", "rem"]), SUMS, DIVISORS)
 
 
 def extend(trees):
