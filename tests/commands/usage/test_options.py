@@ -1,5 +1,7 @@
 """An option is declared once: what is typed, set in a file and spelled for a reader is the same."""
 
+import json
+import shlex
 import string
 from dataclasses import MISSING
 from types import SimpleNamespace
@@ -15,9 +17,9 @@ from gemmproof.options import iter_options, make_record, spell
 from gemmproof.properties.cases.layouts import LAYOUTS
 from gemmproof.pytest_plugin.options import PluginOptions, read_options
 from gemmproof.reference.gpus import GPUS
-from gemmproof.settings import list_words
+from gemmproof.settings import find_settings, list_words
 from gemmproof.signoff.rules import ACCEPTED
-from gemmproof.spelling import NamesOnly
+from gemmproof.spelling import NamesOnly, write_command
 
 PARSER = parser()
 NUMBERS = st.integers(1, 2**31 - 1)
@@ -90,15 +92,20 @@ def parse(cls, arguments):
 @pytest.mark.parametrize("cls", COMMANDS, ids=lambda cls: cls.command.name)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_what_is_spelled_is_parsed_to_the_same_record(cls, data):
+def test_a_line_to_paste_is_parsed_to_the_same_record(cls, data):
     record = data.draw(records(cls))
-    assert parse(cls, spell(record)) == record
+    assert parse(cls, shlex.split(write_command(spell(record)))) == record
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("settings")
 
 
 @pytest.mark.parametrize("cls", COMMANDS, ids=lambda cls: cls.command.name)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_a_setting_is_what_is_typed(cls, data):
+def test_a_setting_is_what_is_typed(cls, data, folder):
     record, settings, typed = data.draw(records(cls)), {}, []
     for declared, option in zip(iter_options(cls), iter_options(record), strict=True):
         value = option.default
@@ -107,8 +114,12 @@ def test_a_setting_is_what_is_typed(cls, data):
         elif value != declared.default:
             texts = [*map(option.write, value)] if option.repeated else option.write(value)
             settings[option.name] = value if isinstance(value, bool) else texts
+    lines = (f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+    (folder / "pyproject.toml").write_text("".join(["[tool.gemmproof]\n", *lines]))
+    where, in_file = find_settings(folder)
+    assert (where, in_file) == (str(folder / "pyproject.toml"), settings)
     known = {f"--{no}{option.name}" for option in iter_options(cls) for no in ("", "no-")}
-    arguments = list_words(settings, known, PARSER_WORDS[cls.command.name], [])
+    arguments = list_words(in_file, known, PARSER_WORDS[cls.command.name], [])
     expected = {o.field: o.default for o in iter_options(parse(cls, spell(record)))}
     got = {o.field: o.default for o in iter_options(parse(cls, [*arguments, *typed]))}
     assert got == expected
