@@ -199,7 +199,7 @@ def _write_kernel(target: Target, function: str, calling: Calling) -> list[str]:
     lines = [f"    {target.name} = {function}"] * renamed
     names = ("a", "b", *(n for n in operands if n not in ("a", "b")))
     launch = write_lambda("--call", calling.call, names) if calling.call else function
-    entries = (f'        "{name}": {x!r},'.replace("'", '"') for name, x in operands.items())
+    entries = (f'        "{name}": {write_value(x)},' for name, x in operands.items())
     lines += ["    operands = {", *entries, "    }"]
     read = (n for n in names if getattr(operands.get(n), "use", "") != "written")
     spec = "None" if calling.spec is None else write_lambda("--spec", calling.spec, read)
@@ -218,11 +218,16 @@ def write_contract(contract: Contract) -> str:
     """Return the contract's formats and non-default fields, as keyword arguments."""
     values, defaults = contract.to_dict(), Contract().to_dict()
     return ", ".join(
-        # names, numbers and conditions have no quotes inside, reasons may
-        f"{name}={value!r}" if name == "expected" else f"{name}={value!r}".replace("'", '"')
+        f"{name}={value!r}" if name == "expected" else f"{name}={write_value(value)}"
         for name, value in values.items()
         if name == "formats" or value != defaults[name]
     )
+
+
+def write_value(value: object) -> str:
+    """Return the repr of a value, in double quotes unless there are some inside."""
+    text = repr(value)
+    return text if '"' in text else text.replace("'", '"')
 
 
 def find_import(target: Target) -> tuple[Path | None, str | None]:

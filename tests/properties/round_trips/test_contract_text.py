@@ -2,14 +2,14 @@
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.properties.round_trips.record_strategies import contracts, sizes
 
 from gemmproof import Contract
 from gemmproof.cli import parser
 from gemmproof.commands.groups import ContractOptions, contract_of
-from gemmproof.commands.init import write_contract
+from gemmproof.commands.init import write_contract, write_value
 from gemmproof.options import make_record, spell
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import (
@@ -133,6 +133,8 @@ def test_a_condition_means_what_it_means_in_python(text, sides):
 
 @settings(max_examples=100)
 @given(CONDITIONS, SIDES)
+@example("K % N == 0", {"M": 1, "N": 0, "K": 5, "batch": 1})
+@example("M == (N or K)", {"M": 5, "N": 0, "K": 5, "batch": 1})
 def test_the_solver_reads_a_condition_as_the_contract_does(text, sides):
     """A division by 0 gives 0 in both."""
     with own_atoms():
@@ -198,6 +200,7 @@ def write_operand(name, operand):
 @given(tensors() | CHOICES)
 def test_an_operand_is_read_as_it_is_written(operand):
     assert read_operand(write_operand("x", operand)) == ("x", operand)
+    assert eval(write_value(operand)) == operand
 
 
 @settings(max_examples=200)
