@@ -33,6 +33,8 @@ EXEMPT = (
      "tests/reproduce/test_reproduce_command.py::test_the_page_shows_the_test_of_several_calls"),
     ("docs/contributing/debug-a-verdict.md", ("python", "text", "diff"),
      "tests/docs/test_worked_examples.py::test_the_outputs_of_an_example_are_what_is_printed"),
+    ("docs/how-to/test-with-hypothesis.md", ("text",),
+     "tests/docs/test_hypothesis_page.py::test_wrong_kernels_fail_as_the_page_shows"),
 )  # fmt: skip
 SECONDS = re.compile(r"\d+\.\d s\)")
 DIGITS = re.compile(r"\d+\.\d{12,}")
