@@ -15,7 +15,6 @@ import os
 import random
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -177,20 +176,10 @@ def main() -> int:
     names = [m.name for m in MUTANTS if m.name in only]
     os.environ["OMP_NUM_THREADS"] = "1"
     rows = []
-    with ProcessPoolExecutor(
-        arguments.jobs, get_context("spawn"), max_tasks_per_child=4
-    ) as executor:
-        for done in as_completed([executor.submit(measure, name) for name in names]):
-            rows.append(done.result())
-            print(f"{len(rows)} of {len(names)}: {rows[-1]['mutant']}", file=sys.stderr)
-    facts = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "hypothesis": hypothesis.__version__,
-        "triton": triton.__version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "cases": CASES,
-        "calls": CALLS,
-    }
+    with get_context("spawn").Pool(arguments.jobs, maxtasksperchild=4) as pool:
+        for row in pool.imap_unordered(measure, names):
+            rows.append(row)
+            print(f"{len(rows)} of {len(names)}: {row['mutant']}", file=sys.stderr)
     rows.sort(key=lambda row: names.index(row["mutant"]))
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
     head = json.dumps(facts, indent=1).removesuffix("\n}")

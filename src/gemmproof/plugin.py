@@ -22,6 +22,7 @@ from gemmproof.report.github import is_wanted
 if TYPE_CHECKING:
     from gemmproof.backends.cuda_device import Gpu
     from gemmproof.properties.cases.case import Case
+    from gemmproof.properties.finding import Finding
     from gemmproof.properties.kernel import KernelUnderTest
     from gemmproof.report.record import Report
 
@@ -38,9 +39,12 @@ class Annotations:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         test_report = yield
+        if call.when != "call" or not test_report.failed:
+            return test_report
         report = getattr(item, "funcargs", {}).get("gemm_report")
-        if call.when == "call" and test_report.failed and report is not None:
-            test_report.gemm_found = _describe_failure(item, report)  # type: ignore[attr-defined]
+        failure = None if report is None else _describe_failure(item, report)
+        if failure := failure or getattr(item, "gemm_failure", None):  # of a Hypothesis item
+            test_report.gemm_found = failure  # type: ignore[attr-defined]
         return test_report
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -65,9 +69,16 @@ def _describe_failure(item: pytest.Item, report: Report) -> FailedItem:
 
     funcargs = item.funcargs  # type: ignore[attr-defined]
     findings = list_findings(funcargs["gemm_item"], report)
-    commands = [funcargs["gemm_reproduce"](finding.case) for finding in findings]
+    return make_failure(item.nodeid, findings, funcargs["gemm_reproduce"], report.note or "")
+
+
+def make_failure(
+    nodeid: str, findings: list[Finding], reproduce: Callable[[Case], str], note: str
+) -> FailedItem:
+    """Return the findings of an item as plain data."""
+    commands = [reproduce(finding.case) for finding in findings]
     dicts = [encode(finding) for finding in findings]
-    return {"item": item.nodeid, "findings": dicts, "commands": commands, "note": report.note or ""}
+    return {"item": nodeid, "findings": dicts, "commands": commands, "note": note}
 
 
 def _annotate(items: list[FailedItem]) -> list[str]:

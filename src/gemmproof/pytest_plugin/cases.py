@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from gemmproof.engine.case_judge import CaseJudge
     from gemmproof.engine.request import JudgedCase
-    from gemmproof.plugin import GemmItem
+    from gemmproof.plugin import FailedItem, GemmItem
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.cases.generate import Survey
     from gemmproof.properties.finding import Finding
     from gemmproof.pytest_plugin.options import PluginOptions
-    from gemmproof.report.record import Report
 
-EXAMPLES = 25  # unless a profile has another number than Hypothesis' own default
-UNSET = 100  # that default
+EXAMPLES = 25  # under the profiles of Hypothesis itself, which have UNSET
+UNSET = 100
+BUILTIN = ("default", "ci")
 STEERED = 1000  # examples from which Hypothesis is steered towards large errors and guards
 Workers = Callable[[], None]  # starts the process that workers are forked from, once
 
@@ -159,7 +159,10 @@ def choose_settings(has_case: bool) -> settings:
 
     profile = settings.default
     assert profile is not None
-    examples = EXAMPLES if profile.max_examples == UNSET else profile.max_examples
+    is_builtin = any(profile is settings.get_profile(name) for name in BUILTIN)
+    examples = profile.max_examples
+    if is_builtin and examples == UNSET:  # a project may register a default of its own
+        examples = EXAMPLES
     chosen = settings(
         profile,
         deadline=None,
@@ -176,6 +179,7 @@ class CasesItem(pytest.Function):
 
     test: CasesTest
     funcargs: dict[str, Any]
+    gemm_failure: FailedItem | None = None  # for annotations
 
     def runtest(self) -> None:
         """Run the Hypothesis test. Fails with each fault as `check` describes it."""
@@ -194,36 +198,38 @@ class CasesItem(pytest.Function):
                 faults = list(_list_leaves(group))
                 if not all(isinstance(fault, FaultError) for fault in faults):
                     raise
-            texts = [self._describe(fault) for fault in faults]
-        if reason is not None:
-            pytest.fail(f"{self.test.item}: not judged: {reason}", pytrace=False)
-        if texts:
-            pytest.fail("\n\n".join(texts), pytrace=False)
+            findings = [self._explain(fault) for fault in faults]
+        from gemmproof.plugin import make_failure
 
-    def _describe(self, fault: FaultError) -> str:
-        """Return the findings on a case as text, with the command and the line that repeat it."""
+        if reason is not None:
+            text = f"{self.test.item}: not judged: {reason}"
+            self.gemm_failure = make_failure(self.nodeid, [], self._reproduce, text)
+            pytest.fail(text, pytrace=False)
+        if findings:
+            self.gemm_failure = make_failure(self.nodeid, findings, self._reproduce, "")
+            pytest.fail("\n\n".join(map(self._describe, findings)), pytrace=False)
+
+    def _explain(self, fault: FaultError) -> Finding:
+        """Return the finding of a fault as `check` reports it of the same case."""
+        assert self.test.judge is not None
+        findings = self.test.judge.report(fault.case).findings
+        own = fault.finding
+        same = (f for f in findings if (f.property, f.where) == (own.property, own.where))
+        return next(same, own)
+
+    def _describe(self, finding: Finding) -> str:
+        """Return a finding as text, with the command and the line that repeat its case."""
         from gemmproof.properties.property_table import BY_NAME
         from gemmproof.report.text import clean, finding_text
+
+        claim = BY_NAME[finding.property].claim
+        text = finding_text(self.test.item.kernel.name, finding, claim, self._reproduce)
+        return f"{text}\n  as an example:  @example(case={clean(repr(finding.case))})"
+
+    def _reproduce(self, case: Case) -> str:
         from gemmproof.spelling import write_command
 
-        name, judge = self.test.item.kernel.name, self.test.judge
-        assert judge is not None
-        report = judge.report(fault.case)
-        findings = [f for f in report.findings if f.cause is None and _is_same(f, fault.finding)]
-        self.gemm_found: Report = report
-
-        def reproduce(case: Case) -> str:
-            return write_command(["pytest", self.nodeid, "--gemm-case", case.to_json()])
-
-        texts = [
-            finding_text(name, finding, BY_NAME[finding.property].claim, reproduce)
-            for finding in findings or [fault.finding]
-        ]
-        return "\n\n".join([*texts, f"  as an example:  @example(case={clean(repr(fault.case))})"])
-
-
-def _is_same(finding: Finding, other: Finding) -> bool:
-    return (finding.property, finding.where) == (other.property, other.where)
+        return write_command(["pytest", self.nodeid, "--gemm-case", case.to_json()])
 
 
 def _list_leaves(group: BaseExceptionGroup[Any]) -> Iterator[Any]:
