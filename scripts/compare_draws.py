@@ -180,6 +180,14 @@ def main() -> int:
         for row in pool.imap_unordered(measure, names):
             rows.append(row)
             print(f"{len(rows)} of {len(names)}: {row['mutant']}", file=sys.stderr)
+    facts = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "hypothesis": hypothesis.__version__,
+        "triton": triton.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "cases": CASES,
+        "calls": CALLS,
+    }
     rows.sort(key=lambda row: names.index(row["mutant"]))
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
     head = json.dumps(facts, indent=1).removesuffix("\n}")
