@@ -215,6 +215,7 @@ def test_text_that_is_no_operand_is_refused_in_one_line(text):
 def test_text_that_is_no_case_is_refused_in_one_line(text, data):
     whole = '{"M":1,"N":2,"K":3,"dtype":"fp16","a":"padded","arguments":{"x":"1"}}'
     cut = data.draw(st.integers(0, len(whole)))
-    for changed in (text, whole[:cut] + text + whole[cut:], whole[:cut]):
+    other = whole.replace(data.draw(st.sampled_from(['{"x":"1"}', '"1"', "1", '"padded"'])), "[1]")
+    for changed in (text, whole[:cut] + text + whole[cut:], whole[:cut], other):
         case = refuses(Case.from_json, changed)
         assert case is None or Case.from_json(case.to_json()) == case
