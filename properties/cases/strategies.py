@@ -77,10 +77,13 @@ def sizes(contract: Contract, survey: Survey, config: int = 0) -> st.SearchStrat
 
 
 def _rise(level: int, most: int, admitted: Sizes) -> int:
-    """Return the size of a level: from 1 to `most` in the lowest levels, then `most`."""
+    """Return the size of a level: from 1 to `most` in the lowest levels, then `most`.
+
+    Never an empty side: without K, no volume limits a result of millions of elements.
+    """
     rising = LEVELS // 8
     n = most if level >= min(rising, most) else level if most <= rising else level * most // rising
-    return admitted.fit(_BY_RANK.get(n, n))
+    return admitted.fit(max(n, 1))
 
 
 def layouts(contract: Contract) -> st.SearchStrategy[tuple[tuple[str, str], ...]]:

@@ -61,7 +61,8 @@ class Observation:
         result: What the first call returned, tensors on the CPU; None if it raised.
         launches: The kernel launches of all calls: their names, grids and constexprs, and more.
         accesses: The accesses of the first call in the order of their execution. Of a sampled case,
-            whose result is too large to be computed, those of the programs that ran.
+            whose result is too large to be computed, those of the programs that ran, with only the
+            first and the last turns of a long loop.
         findings: The violated properties, root causes first.
         ratios: The largest error of the result, as a share of its bound, by property.
         error: The error that a call raised, in one line, or None.
@@ -93,7 +94,8 @@ def observe(
 
     Args:
         kernel: The kernel.
-        case: The case.
+        case: The case. Its configuration counts modulo the number that a launched kernel has: a
+            wrapper may choose between kernels of different numbers.
         target: The GPU whose dot products are predicted, such as "sm_90"; None for exact IEEE
             chains of fused multiply-adds.
         keep_state: Keep what earlier calls left in the wrapper's modules, such as a cache or a
@@ -126,7 +128,6 @@ def observe(
     if not observed.is_known:
         raise _make_error(observed.raised)
     result = judge(observed)
-    result.require_config()
     return Observation(
         case,
         observed.calls[0].run.result if observed.calls else None,
