@@ -36,8 +36,8 @@ class Access:
         where: The source line as `file.py:31`.
         launch: The index of the launch in the observation.
         programs: The program ids, an int64 array of shape (programs, 3).
-        offsets: Offsets in elements from the first element of the operand, int64, of shape
-            (programs, *block).
+        offsets: Offsets in elements from the first element of the operand, int64. The first axis is
+            that of the programs, the others are those of the block.
         mask: The lanes that access memory, bool, of the shape of `offsets`.
         other: The value of masked lanes of a load, None if they are undefined.
     """
