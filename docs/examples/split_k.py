@@ -1,4 +1,4 @@
-"""Products whose programs share out K: a kernel writes partial sums, and torch adds them up."""
+"""Split-K products: a kernel writes a partial sum for each part of K, and torch adds them up."""
 
 import torch
 import triton
@@ -45,10 +45,10 @@ def split(a, b, part):
 
 
 def matmul(a, b):
-    """Share out K in four parts of whole blocks."""
+    """Divide K into four parts of whole blocks."""
     return split(a, b, BLOCK_K * max(1, triton.cdiv(a.shape[1], 4 * BLOCK_K)))
 
 
 def matmul_uneven(a, b):
-    """Share out K in four equal parts."""
+    """Divide K into four equal parts."""
     return split(a, b, max(1, triton.cdiv(a.shape[1], 4)))

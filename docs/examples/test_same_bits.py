@@ -1,4 +1,4 @@
-"""The persistent kernel gives the bits of the kernel that it replaces, and loads no more."""
+"""The new kernel gives the same bits as the old one, and does not load more elements."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def count_loads(observation):
 
 @settings(deadline=None)
 @given(case=cases(NEW).map(lambda case: replace(case, fill="cancelling")))
-def test_the_new_kernel_is_the_old_one_to_the_bit(case):
+def test_the_new_kernel_gives_the_same_bits(case):
     old, new = observe(OLD, case), observe(NEW, case)
     differs = old.result.view(torch.int16) != new.result.view(torch.int16)
     assert not differs.any(), f"{differs.sum()} of {differs.numel()} elements differ"

@@ -1,4 +1,4 @@
-"""Calls of any shapes in any order give right results: none reads what another left."""
+"""Each call gives the right result, whatever the shapes of the calls before it."""
 
 import workspace
 from hypothesis import settings
