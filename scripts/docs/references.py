@@ -17,7 +17,14 @@ from gemmproof.options import CommandOptions, Option, iter_options
 from gemmproof.pytest_plugin.options import PluginOptions
 
 REFERENCE = ROOT / "docs" / "reference"
-FIXTURES = ("gemm_benchmark", "gemm_report", "gemm_reproduce", "gemm_options", "gemm_reports")
+FIXTURES = (
+    "gemm_benchmark",
+    "gemm_report",
+    "gemm_reproduce",
+    "gemm_options",
+    "gemm_reports",
+    "gemm_workers",
+)
 
 
 def iter_pages() -> Iterator[tuple[Path, str]]:
