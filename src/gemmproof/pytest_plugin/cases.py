@@ -28,6 +28,8 @@ EXAMPLES = 25  # under the profiles of Hypothesis itself, which have UNSET
 UNSET = 100
 BUILTIN = ("default", "ci")
 STEERED = 1000  # examples from which Hypothesis is steered towards large errors and guards
+# faults whose cases take the whole time limit, and the number of such cases that are tried
+SLOW, MOST_SLOW = ("hang", "memory"), 5
 Workers = Callable[[], None]  # starts the process that workers are forked from, once
 
 
@@ -57,20 +59,27 @@ class CasesTest:
     options: PluginOptions
     judge: CaseJudge | None = None
     survey: Survey | None = None
+    ended: JudgedCase | None = None  # the case that ended the survey
     answers: dict[Case, JudgedCase] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def open(self, start_workers: Workers) -> Iterator[None]:
-        """Judge cases within this context. Raises FaultError or CaseNotJudged of the survey."""
+        """Judge cases within this context. Raises CaseNotJudged if the kernel cannot be judged."""
         from gemmproof.engine.request import JudgedCase
+        from gemmproof.properties.cases.generate import Survey
 
         with self._open_judge(start_workers) as self.judge:
             survey = self.judge.survey()
-            if isinstance(survey, JudgedCase):
-                self._require(survey)
-                raise CaseNotJudged(f"{self.item.kernel.name}: the survey ended early")
-            self.survey = survey
+            self.ended = survey if isinstance(survey, JudgedCase) else None
+            if self.ended is not None and self.ended.unknown is not None:
+                raise CaseNotJudged(self.ended.unknown)
+            self.survey = Survey() if isinstance(survey, JudgedCase) else survey
             yield
+
+    def require_survey(self) -> None:
+        """Raise FaultError if a case of the survey ended the worker."""
+        if self.ended is not None:
+            self._require(self.ended)
 
     def _open_judge(self, start_workers: Workers) -> contextlib.AbstractContextManager[CaseJudge]:
         from gemmproof.engine.case_judge import LocalJudge, open_worker
@@ -98,8 +107,13 @@ class CasesTest:
 
     def require(self, case: Case, steered: bool) -> None:
         """Judge a case. Raises FaultError for the first fault, CaseNotJudged if it is unknown."""
+        from hypothesis import reject
+
         assert self.judge is not None
         if case not in self.answers:
+            waits = [f for judged in self.answers.values() for f in judged.findings]
+            if sum(finding.fault in SLOW for finding in waits) >= MOST_SLOW:
+                reject()  # each further case could take as long
             self.answers[case] = self.judge.judge(case)
         if steered:
             self._steer(case, self.answers[case])
@@ -183,13 +197,13 @@ class CasesItem(pytest.Function):
 
     def runtest(self) -> None:
         """Run the Hypothesis test. Fails with each fault as `check` describes it."""
-        __tracebackhide__ = True
         faults: list[FaultError] = []
         reason = None
         with contextlib.ExitStack() as closes:
             try:
                 closes.enter_context(self.test.open(self.funcargs["gemm_workers"]))
                 super().runtest()
+                self.test.require_survey()  # no drawn case showed its fault
             except CaseNotJudged as error:
                 reason = str(error)
             except FaultError as fault:
@@ -229,7 +243,9 @@ class CasesItem(pytest.Function):
     def _reproduce(self, case: Case) -> str:
         from gemmproof.spelling import write_command
 
-        return write_command(["pytest", self.nodeid, "--gemm-case", case.to_json()])
+        gpu = self.config.getoption("gemm_target")
+        argv = ["pytest", self.nodeid, *(["--gemm-target", gpu] if gpu else [])]
+        return write_command([*argv, "--gemm-case", case.to_json()])
 
 
 def _list_leaves(group: BaseExceptionGroup[Any]) -> Iterator[Any]:
