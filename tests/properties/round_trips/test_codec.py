@@ -50,7 +50,8 @@ from gemmproof.worker.protocol import EVENT_TYPES, WorkerCall, read_event, write
 ROOT = Path(codec.__file__).resolve().parents[1]
 DOCUMENTS = (Report, Drift, BenchReport, MutationReport, AddressMap, Bug, KernelRecord, Inputs)
 SENT = (
-    BenchRequest, CasesRequest, CheckRequest, DotRequest, DriftRequest, ExplainRequest, Explanation, Failure,
+    BenchRequest, CasesRequest, CheckRequest, DotRequest, DriftRequest, ExplainRequest,
+    Explanation, Failure,
     GuaranteeRequest, Guarantees, LaunchPlan, LaunchRequest, LoweredLaunch, MutantJudgement,
     MutantRequest, OriginalSurvey, RegisteredKernel, ReproduceRequest, SavedTried, ShrinkRequest,
     SweepPlan, WorkerCall, WrapperLocation, WrittenTest, *EVENT_TYPES.values(),

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.properties.round_trips.record_strategies import contracts, sizes
@@ -90,6 +91,11 @@ def test_a_contract_is_read_from_the_options_that_declare_it(contract):
     typed = PARSER.parse_args(["check", "k.py:matmul", *spell(options)])
     read = contract_of(make_record(ContractOptions, vars(typed)), TARGET, None, contract.expected)
     assert read == contract
+
+
+def test_a_contract_with_an_unknown_field_is_refused():
+    with pytest.raises(ValueError, match="contract: got field 'm', expected fields formats M N K"):
+        Contract.from_dict({"m": "1.."})
 
 
 # -- conditions ----------------------------------------------------------------------------------
@@ -190,10 +196,10 @@ def write_operand(name, operand):
     """Return the text of --operand, as the help describes it."""
     if isinstance(operand, OneOf):
         return f"{name}={'|'.join(operand.names)}"
-    words = [f"{name}={operand.format}[{', '.join(map(str, operand.axes))}]"]
-    words += ["..".join(map(str, operand.values))] if operand.values else []
-    words += [operand.use] * (operand.use != READ) + ["optional"] * operand.optional
-    return " ".join([*words, *(["any"] if operand.layouts == "any" else [])])
+    parts = [f"{name}={operand.format}[{', '.join(map(str, operand.axes))}]"]
+    parts += ["..".join(map(str, operand.values))] if operand.values else []
+    parts += [operand.use] * (operand.use != READ) + ["optional"] * operand.optional
+    return " ".join([*parts, *(["any"] if operand.layouts == "any" else [])])
 
 
 @settings(max_examples=200)

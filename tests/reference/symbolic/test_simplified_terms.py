@@ -10,7 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gemmproof.reference.symbolic.interpreter.symbolic_values import ARITHMETIC, compare, compute
@@ -229,6 +229,7 @@ def test_a_drawn_term_has_the_value_of_pythons_integers(tree, values, names):
 
 @settings(max_examples=300)
 @given(x=SUMS, divisor=DIVISORS, values=DRAWN)
+@example(x=("add", "i", 1), divisor=16, values={"M": 0, "N": 0, "i": 15, "x": 0, "y": 0})
 def test_a_drawn_quotient_and_its_remainder_are_those_of_integers(x, divisor, values):
     with own_atoms():
         symbols = make_symbols()

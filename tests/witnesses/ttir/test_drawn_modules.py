@@ -269,7 +269,7 @@ def test_a_module_is_read_as_it_was_drawn(drawn):
 @settings(max_examples=60)
 @given(modules())
 def test_triton_reads_a_drawn_module_too(tmp_path_factory, drawn):
-    """What it prints again has other names of values, and is read as the same operations."""
+    """The printed module has other names of values, and is read as the same operations."""
     text, ops = drawn
     path = tmp_path_factory.mktemp("drawn") / "module.ttir"
     path.write_text(text)
