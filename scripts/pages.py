@@ -15,6 +15,7 @@ sys.path[:0] = map(str, (ROOT, ROOT / "src"))
 from scripts.command import run
 from scripts.docs import (
     acceptance,
+    draws_compared,
     instructions,
     judged_kernels,
     markdown,
@@ -38,6 +39,7 @@ COMMANDS = {
     "versions": recorded_runs.make_versions_page,
     "schemas": recorded_runs.make_schemas,
     "references": references.make_pages,
+    "drawn-cases": draws_compared.make_page,
     "other-tools": tools_compared.make_page,
     "pictures": pictures.make_pictures,
     "outputs": markdown.show_outputs,
