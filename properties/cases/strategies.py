@@ -29,6 +29,7 @@ from gemmproof.properties.cases.generate import (
     smallest,
     widest_tile,
 )
+from gemmproof.properties.cases.layouts import LAYOUTS, ROW
 from gemmproof.properties.contract import ROLES, Contract, Sizes
 
 T = TypeVar("T")
@@ -39,8 +40,10 @@ BATCHES = (1, 2, 3, 0)
 _BY_RANK = {0: 1, 1: 0}  # a side of 1 is simpler than an empty one
 _SEEDS = st.sampled_from(range(1000))
 LEVELS = 2**15  # of a side, the simplest lowest
-# one draw in so many has sides that belong together, is compared, is called several times
-TOGETHER, COMPARED, REPEATED = 3, 12, 4
+# one draw in so many has sides that belong together, is aligned, compared, called several times
+TOGETHER, ALIGNED, COMPARED, REPEATED = 3, 4, 12, 4
+ALIGNMENT = 16  # elements, of any format at least 16 bytes
+DENSE = (ROW, "column")
 
 
 def sizes(contract: Contract, survey: Survey, config: int = 0) -> st.SearchStrategy[dict[str, int]]:
@@ -86,6 +89,12 @@ def _rise(level: int, most: int, admitted: Sizes) -> int:
     return admitted.fit(max(n, 1))
 
 
+def _align(sides: dict[str, int], contract: Contract) -> dict[str, int]:
+    """Return sides cut to multiples of ALIGNMENT, which copy engines and fast paths may need."""
+    cut = {axis: n if axis == "batch" else n - n % ALIGNMENT or n for axis, n in sides.items()}
+    return contract.fit(cut) or sides
+
+
 def layouts(contract: Contract) -> st.SearchStrategy[tuple[tuple[str, str], ...]]:
     """Return a layout for each of a and b. Shrinks towards row-major, dense operands."""
     names = contract.layout_names
@@ -111,17 +120,25 @@ def cases(contract: Contract, survey: Survey, dtype: str) -> st.SearchStrategy[C
     each_layout = layouts(contract)
     sms = st.sampled_from((None, *SMS) if survey.asks_sms else (None,))
     calls = st.sampled_from(_rarely((3,), 1, REPEATED))
-    arguments = {name: st.sampled_from(options) for name, options in survey.arguments}
+    arguments = [
+        st.sampled_from([(name, x) for x in options]) for name, options in survey.arguments
+    ]
     first = {name: options[0] for name, options in survey.arguments}
     relations = st.sampled_from(_rarely(list_relations(contract), None, COMPARED))
+    aligned = st.sampled_from(_rarely((True,), False, ALIGNED))
 
     @st.composite
     def draw_case(draw: Draw) -> Case:
         config = draw(configs)
-        case = Case(**draw(each_sizes[config]), dtype=dtype, config=config)
-        chosen = {name: draw(options) for name, options in arguments.items()}
+        sides, is_aligned, placed = draw(each_sizes[config]), draw(aligned), draw(each_layout)
+        chosen = dict(draw(options) for options in arguments)
+        if is_aligned:
+            sides = _align(sides, contract)
+            placed = tuple((x, name if name in DENSE else ROW) for x, name in placed)
+            chosen = {n: x if x not in LAYOUTS else first[n] for n, x in chosen.items()}
+        case = Case(**sides, dtype=dtype, config=config, layouts=placed)
         case = replace(
-            draw(data(replace(case, layouts=draw(each_layout)))),
+            draw(data(case)),
             sms=draw(sms),
             calls=draw(calls),
             arguments=tuple((name, x) for name, x in chosen.items() if x != first[name]),

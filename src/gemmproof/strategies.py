@@ -31,9 +31,10 @@ def cases(
 
     Covers every field of a case: configurations; sizes as `sizes` gives them; layouts as `layouts`
     gives them; the kinds and seeds of data; numbers of multiprocessors, if the wrapper asks for it;
-    one call or three; the further operands; relations with another call. A few cases run first, in
-    this process, when a test with this strategy starts: they show the tiles and the constants of a
-    kernel.
+    one call or three; the further operands; relations with another call. One in four is aligned:
+    sizes are multiples of 16 and operands are dense, as copy engines need them. A few cases run
+    first, in this process, when a test with this strategy starts: they show the tiles and the
+    constants of a kernel.
 
     Shrinks towards the first format, the first configuration, sizes of 1, row-major operands, index
     data with seed 0, and one call.
