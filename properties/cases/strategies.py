@@ -130,13 +130,14 @@ def cases(contract: Contract, survey: Survey, dtype: str) -> st.SearchStrategy[C
     @st.composite
     def draw_case(draw: Draw) -> Case:
         config = draw(configs)
-        sides, is_aligned, placed = draw(each_sizes[config]), draw(aligned), draw(each_layout)
+        sides, is_aligned = draw(each_sizes[config]), draw(aligned)
+        by_operand = draw(each_layout)
         chosen = dict(draw(options) for options in arguments)
         if is_aligned:
             sides = _align(sides, contract)
-            placed = tuple((x, name if name in DENSE else ROW) for x, name in placed)
+            by_operand = tuple((x, name if name in DENSE else ROW) for x, name in by_operand)
             chosen = {n: x if x not in LAYOUTS else first[n] for n, x in chosen.items()}
-        case = Case(**sides, dtype=dtype, config=config, layouts=placed)
+        case = Case(**sides, dtype=dtype, config=config, layouts=by_operand)
         case = replace(
             draw(data(case)),
             sms=draw(sms),

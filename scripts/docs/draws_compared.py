@@ -21,14 +21,14 @@ def read_facts() -> dict[str, Any]:
     return facts
 
 
-def tabulate_found() -> str:
+def tabulate_counts() -> str:
     """Return the table of mutants that show their fault within a number of cases."""
     rows = read_facts()["mutants"]
     cells = []
     for way, title in WAYS.items():
-        found = [sum(r[way] is not None and r[way] <= budget for r in rows) for budget in BUDGETS]
+        counts = [sum(r[way] is not None and r[way] <= budget for r in rows) for budget in BUDGETS]
         milliseconds = median(r[f"{way} ms"] for r in rows)
-        cells.append([title, *map(str, found), f"{milliseconds:.0f} ms"])
+        cells.append([title, *map(str, counts), f"{milliseconds:.0f} ms"])
     head = ["drawn by", *(f"{n} cases" for n in BUDGETS), "a case, median"]
     return make_table(head, cells, ["---", *["--:"] * (len(head) - 1)])
 
@@ -54,5 +54,5 @@ def make_page(check: bool = False, out: Path | None = None) -> int:
         f"Measured on {facts['date']} on {len(facts['mutants'])} mutants of `tests/corpora`, with"
         f" Hypothesis {facts['hypothesis']}, Triton {facts['triton']} and Python {facts['python']}."
     )
-    tables = {"run": run, "found": tabulate_found(), "smallest": tabulate_smallest()}
+    tables = {"run": run, "found": tabulate_counts(), "smallest": tabulate_smallest()}
     return update_tables(PAGE, tables, check, out)
