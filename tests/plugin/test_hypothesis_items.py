@@ -259,3 +259,14 @@ def test_annotations_name_the_finding(tmp_path):
     status, out = run_pytest(project, "--gemm-annotations", "github", columns=200)
     assert status == 1
     assert re.search(r"^::error file=.*unmasked_row\.py,line=21", out, re.M)
+
+
+@pytest.mark.lane("full")
+def test_many_examples_are_steered(tmp_path):
+    profile = PROFILE.format("max_examples=1000, derandomize=True, database=None")
+    conftest = HEAD + "import right; return [K('r', right.matmul, Contract(M=1, N=1, K='..70'))]\n"
+    project = write(tmp_path, conftest, "right", profile=profile)
+    status, out = run_pytest(project, "--hypothesis-show-statistics", columns=200)
+    assert status == 0
+    assert "error of within_bound, as a share of its bound" in out
+    assert "distance to a guard of the source, negative" in out
