@@ -218,9 +218,16 @@ def is_triton(function: object) -> bool:
 def require_kernel(where: str, kernel: object) -> None:
     """Raise a one-line TypeError unless it is a KernelUnderTest."""
     if not isinstance(kernel, KernelUnderTest):
-        name = getattr(kernel, "__name__", None)
-        got = f"the function {name}" if callable(kernel) and name else repr(kernel)
-        raise TypeError(f"{where}: got {got}, expected a KernelUnderTest")
+        raise TypeError(f"{where}: got {short(kernel)}, expected a KernelUnderTest")
+
+
+def short(value: object) -> str:
+    """Describe an argument of a wrong type, in a few words."""
+    if isinstance(value, KernelUnderTest):  # its repr has the whole contract
+        return f"the kernel {value.name}"
+    name = getattr(value, "__name__", None)
+    kind = "class" if isinstance(value, type) else "function"
+    return f"the {kind} {name}" if callable(value) and name else repr(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from gemmproof.properties.cases import strategies
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey, Tile
 from gemmproof.properties.cases.operands import tensors_of
-from gemmproof.properties.contract import Contract
-from gemmproof.properties.kernel import KernelUnderTest, require_kernel
+from gemmproof.properties.contract import MAX_SIDE, Contract
+from gemmproof.properties.kernel import KernelUnderTest, require_kernel, short
 
 if TYPE_CHECKING:
     import torch
@@ -47,9 +47,10 @@ def cases(
 
     Raises:
         TypeError: `subject` is neither.
-        ValueError: The contract does not have this format.
+        ValueError: The contract does not have this format, or `tile` has a wrong size.
     """
     contract = _contract_of("cases", subject)
+    _require_tile("cases", tile)
     if format is not None and format not in contract.formats:
         known = " ".join(contract.formats)
         raise ValueError(f"cases: got format {format!r}, expected one of {known}")
@@ -81,8 +82,10 @@ def sizes(subject: Subject, *, tile: Tile | None = None) -> st.SearchStrategy[di
 
     Raises:
         TypeError: `subject` is neither.
+        ValueError: `tile` has a wrong size.
     """
     contract = _contract_of("sizes", subject)
+    _require_tile("sizes", tile)
     first = contract.formats[0]
     return st.deferred(lambda: strategies.sizes(contract, _survey(subject, first, tile)))
 
@@ -120,7 +123,7 @@ def operands(
             it.
     """
     if not isinstance(case, Case):
-        raise TypeError(f"operands: got {case!r}, expected a Case")
+        raise TypeError(f"operands: got {short(case)}, expected a Case")
     if case.is_sampled:
         raise ValueError(f"operands: got {case}, expected a case whose result fits in memory")
     if kernel is not None:
@@ -138,6 +141,15 @@ def _contract_of(name: str, subject: Subject) -> Contract:
     except TypeError as error:
         raise TypeError(f"{error} or a Contract") from None
     return subject.contract
+
+
+def _require_tile(name: str, tile: Tile | None) -> None:
+    is_tile = isinstance(tile, tuple) and len(tile) == 3
+    if tile is not None and not (
+        is_tile and all(type(n) is int and 1 <= n <= MAX_SIDE for n in tile)
+    ):
+        expected = f"expected a tuple of three integers from 1 to {MAX_SIDE}"
+        raise ValueError(f"{name}: got tile {tile!r}, {expected}")
 
 
 def _survey(subject: Subject, format: str, tile: Tile | None) -> Survey:

@@ -14,7 +14,7 @@ ONE = HEAD + "import {0}; return [K('{0}', {0}.matmul)]\n"
 # one program of the kernel below computes all of c, whose K has no tail
 WHOLE = HEAD + "import {0}; return [K('{0}', {0}.matmul, Contract(M='..32', N='..32', K=':32'))]\n"
 PROFILE = """
-from hypothesis import settings
+from hypothesis import Phase, settings
 settings.register_profile("own", {})
 settings.load_profile("own")
 """
@@ -234,6 +234,25 @@ def test_a_conftest_that_a_worker_cannot_load_is_one_line(tmp_path, texts):
     assert status == 1
     line = re.search(r"^right-fp16-cases: .*$", out, re.M)[0]
     texts("a conftest that a worker cannot load", line)
+
+
+def test_a_case_that_cannot_be_judged_is_named(tmp_path, texts):
+    """Hypothesis does not save it, so nothing else could repeat it."""
+    wrapper = "if a.shape[1] == 64: import package_that_is_not_here"
+    project = write(tmp_path, WHOLE.format("tail"), wrapper=wrapper)
+    case = '{"M":3,"N":2,"K":64,"dtype":"fp16"}'
+    status, out = run_pytest(project, "--gemm-case", case, columns=200)
+    assert status == 1
+    texts("a case that cannot be judged", re.search(r"^tail-fp16-cases: .*\n.*\n.*", out, re.M)[0])
+
+
+def test_a_case_that_is_asked_for_runs_in_every_profile(tmp_path):
+    profile = PROFILE.format("phases=[Phase.reuse]")
+    project = write(tmp_path, ONE.format("unmasked_row"), "unmasked_row", profile=profile)
+    case = '{"M":1,"N":1,"K":1,"dtype":"fp16"}'
+    status, out = run_pytest(project, "--gemm-case", case, columns=200)
+    assert status == 1
+    assert "smallest case: M=1 N=1 K=1 fp16" in out
 
 
 def test_an_expected_failure_does_not_fail_the_item(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.support.wide import wide
 
-from gemmproof import Case, Contract, multiple_of, observe
+from gemmproof import Case, Contract, KernelUnderTest, multiple_of, observe
 from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.cases.strategies import LEVELS, _rise, guard_distance
@@ -54,6 +54,25 @@ def test_a_side_that_rises_to_a_large_one_is_never_empty(most):
     rising = [_rise(level, most, Sizes.of("0..")) for level in range(LEVELS)]
     assert rising == sorted(rising)
     assert (rising[0], rising[-1]) == (1, most)
+
+
+@pytest.mark.parametrize(
+    "tile", [16, "abc", (16, 16), (16, 16, 16, 16), (0, 16, 16), (1.5, 2, 2), (10**9, 16, 16)]
+)
+@pytest.mark.parametrize("strategy", [cases, sizes])
+def test_a_tile_of_wrong_sizes_is_refused_in_one_line(strategy, tile):
+    expected = "expected a tuple of three integers from 1 to 65536"
+    with pytest.raises(ValueError, match=rf"^{strategy.__name__}: got tile .*, {expected}$"):
+        strategy(Contract(), tile=tile)
+
+
+def test_a_kernel_or_a_class_in_place_of_a_case_is_described_in_a_few_words():
+    kernel = KernelUnderTest("right", print)
+    with pytest.raises(TypeError, match=r"^operands: got the kernel right, expected a Case$"):
+        operands(kernel)
+    expected = "expected a KernelUnderTest or a Contract"
+    with pytest.raises(TypeError, match=f"^cases: got the class Contract, {expected}$"):
+        cases(Contract)
 
 
 @pytest.mark.filterwarnings("ignore:.*pointers are used")

@@ -26,7 +26,7 @@ from gemmproof.properties.cases.generate import (
     probe,
     smallest,
 )
-from gemmproof.properties.kernel import KernelUnderTest, require_kernel
+from gemmproof.properties.kernel import KernelUnderTest, require_kernel, short
 from gemmproof.reference.provenance import owner
 
 # -- constants -----------------------------------------------------------------------------------
@@ -289,13 +289,15 @@ def _list_named(word: str, constexprs: Iterable[tuple[str, Any]]) -> tuple[int, 
 def require_arguments(
     kernel: KernelUnderTest, max_examples: int, seed: int, case: Case | None
 ) -> None:
-    """Raise ValueError for arguments that are out of range, TypeError for no kernel."""
+    """Raise ValueError for arguments that are out of range, TypeError for no kernel or case."""
     require_kernel("check", kernel)
     if not isinstance(max_examples, int) or isinstance(max_examples, bool) or max_examples < 1:
         raise ValueError(f"check: got {max_examples=}, expected a positive integer")
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise ValueError(f"check: got {seed=}, expected an integer")
     if case is not None:
+        if not isinstance(case, Case):
+            raise TypeError(f"check: got {short(case)}, expected a Case")
         try:
             kernel.require_batch(case)
         except ValueError as error:

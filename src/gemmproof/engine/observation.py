@@ -14,8 +14,9 @@ from gemmproof.engine.observe import find_state, judge, observe_case
 from gemmproof.engine.observe import observe as observe_calls
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.kernel import KernelUnderTest, require_kernel
+from gemmproof.properties.kernel import KernelUnderTest, require_kernel, short
 from gemmproof.properties.observation import ObservedCase, Raised
+from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.simulation import (
     Exhausted,
     Launch,
@@ -108,13 +109,16 @@ def observe(
 
     Raises:
         TypeError: `kernel` is not a KernelUnderTest, or `case` is not a Case.
-        ValueError: The kernel does not take the case; one line.
+        ValueError: The kernel does not take the case, or the target is unknown; one line.
         SimulatorError: The case cannot be judged: an operation is not supported (`Unsupported`,
             `NotSimulated` for a kernel in Gluon), or time or memory ran out (`Exhausted`).
     """
     require_kernel("observe", kernel)
     if not isinstance(case, Case):
-        raise TypeError(f"observe: got {case!r}, expected a Case")
+        raise TypeError(f"observe: got {short(case)}, expected a Case")
+    if target not in (None, *GPUS):
+        known = " ".join(GPUS)
+        raise ValueError(f"observe: got target {target!r}, expected one of {known}")
     kernel.require_batch(case)
     kernel.require(case)
     if kernel.device_only:

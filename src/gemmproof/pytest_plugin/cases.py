@@ -44,6 +44,10 @@ class FaultError(AssertionError):
 class CaseNotJudged(BaseException):
     """A case could not be judged. No Exception: Hypothesis would look for a smaller such case."""
 
+    def __init__(self, reason: str, case: Case | None = None) -> None:
+        super().__init__(reason)
+        self.case = case
+
 
 @cache
 def _fault_class(*key: str | None) -> type[FaultError]:
@@ -117,13 +121,13 @@ class CasesTest:
             self.answers[case] = self.judge.judge(case)
         if steered:
             self._steer(case, self.answers[case])
-        self._require(self.answers[case])
+        self._require(self.answers[case], case)
 
-    def _require(self, judged: JudgedCase) -> None:
+    def _require(self, judged: JudgedCase, case: Case | None = None) -> None:
         from gemmproof.properties.finding import find_reasons
 
         if judged.unknown is not None:
-            raise CaseNotJudged(judged.unknown)
+            raise CaseNotJudged(judged.unknown, case)
         expected = find_reasons(judged.findings, self.item.kernel.contract.reasons)
         for finding in judged.findings:
             if finding.cause is None and finding not in expected:
@@ -184,7 +188,9 @@ def choose_settings(has_case: bool) -> settings:
         phases=[phase for phase in profile.phases if phase is not Phase.explain],
         suppress_health_check=[*profile.suppress_health_check, HealthCheck.too_slow],
     )
-    return settings(chosen, max_examples=1, database=None) if has_case else chosen
+    # a profile may have no phase that draws, but a case that was asked for has to run
+    once = settings(chosen, max_examples=1, database=None, phases=[Phase.generate])
+    return once if has_case else chosen
 
 
 # -- item ----------------------------------------------------------------------------------------
@@ -198,14 +204,14 @@ class CasesItem(pytest.Function):
     def runtest(self) -> None:
         """Run the Hypothesis test. Fails with each fault as `check` describes it."""
         faults: list[FaultError] = []
-        reason = None
+        unjudged = None
         with contextlib.ExitStack() as closes:
             try:
                 closes.enter_context(self.test.open(self.funcargs["gemm_workers"]))
                 super().runtest()
                 self.test.require_survey()  # no drawn case showed its fault
             except CaseNotJudged as error:
-                reason = str(error)
+                unjudged = error
             except FaultError as fault:
                 faults = [fault]
             except BaseExceptionGroup as group:
@@ -215,8 +221,11 @@ class CasesItem(pytest.Function):
             findings = [self._explain(fault) for fault in faults]
         from gemmproof.plugin import make_failure
 
-        if reason is not None:
-            text = f"{self.test.item}: not judged: {reason}"
+        if unjudged is not None:
+            text = f"{self.test.item}: not judged: {unjudged}"
+            if unjudged.case is not None:  # Hypothesis does not save it
+                case = unjudged.case
+                text += f"\n  case: {case}\n  reproduce:  {self._reproduce(case)}"
             self.gemm_failure = make_failure(self.nodeid, [], self._reproduce, text)
             pytest.fail(text, pytrace=False)
         if findings:
