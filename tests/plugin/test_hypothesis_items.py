@@ -255,6 +255,21 @@ def test_a_case_that_is_asked_for_runs_in_every_profile(tmp_path):
     assert "smallest case: M=1 N=1 K=1 fp16" in out
 
 
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ('"batch":2', "case: got a batch, expected none for tail"),
+        ('"arguments":{"bias":"row"}', "case bias: got an operand, expected one of: none"),
+    ],
+)
+def test_a_case_that_the_kernel_does_not_take_is_no_finding(tmp_path, field, reason):
+    project = write(tmp_path, WHOLE.format("tail"), wrapper="pass")
+    case = f'{{"M":1,"N":1,"K":32,"dtype":"fp16",{field}}}'
+    status, out = run_pytest(project, "--gemm-case", case, columns=200)
+    assert status == 1
+    assert f"tail-fp16-cases: not judged: {reason}\n" in out
+
+
 def test_an_expected_failure_does_not_fail_the_item(tmp_path):
     conftest = HEAD + (
         "import unmasked_row; return [K('unmasked_row', unmasked_row.matmul,"

@@ -72,6 +72,7 @@ class CasesTest:
         from gemmproof.engine.request import JudgedCase
         from gemmproof.properties.cases.generate import Survey
 
+        self._require_taken()
         with self._open_judge(start_workers) as self.judge:
             survey = self.judge.survey()
             self.ended = survey if isinstance(survey, JudgedCase) else None
@@ -79,6 +80,19 @@ class CasesTest:
                 raise CaseNotJudged(self.ended.unknown)
             self.survey = Survey() if isinstance(survey, JudgedCase) else survey
             yield
+
+    def _require_taken(self) -> None:
+        """Raise CaseNotJudged if the kernel does not take the case that was asked for."""
+        from gemmproof.properties.cases.case import Case
+
+        if self.options.judge.case is None:
+            return
+        case = Case.from_json(self.options.judge.case)
+        try:
+            self.item.kernel.require_batch(case)
+            self.item.kernel.require(case)
+        except ValueError as error:
+            raise CaseNotJudged(str(error)) from None
 
     def require_survey(self) -> None:
         """Raise FaultError if a case of the survey ended the worker."""
