@@ -296,7 +296,7 @@ def fit_budget(case: Case, contract: Contract, tile: Tile) -> Case:
     lead = max(1, case.batch or 1) * case.calls
     lead *= 1 if case.compare is None else RELATED_WORK.get(case.compare, 2)
     for longest in sorted(range(3), key=lambda axis: -sides[axis] // tile[axis]):
-        padded = [max(1, -(-n // block)) * block for n, block in zip(sides, tile, strict=True)]
+        padded = [-(-n // block) * block or 1 for n, block in zip(sides, tile, strict=True)]
         element_count = sides[0] * sides[2] + sides[2] * sides[1] + sides[0] * sides[1]
         volume = math.prod(padded) * lead
         if volume <= MAX_VOLUME and element_count * lead <= MAX_ELEMENTS:

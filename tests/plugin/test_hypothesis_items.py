@@ -304,3 +304,23 @@ def test_many_examples_are_steered(tmp_path):
     assert status == 0
     assert "error of within_bound, as a share of its bound" in out
     assert "distance to a guard of the source, negative" in out
+
+
+def test_a_fault_that_only_occurs_behind_another_is_reported_too(tmp_path):
+    """Rows of a are read beyond a in every case, so that is what each case fails with."""
+    unmasked = TAIL.format("a[0, 0] = 0").replace(", mask=m[:, None] < M, other=0)", ")")
+    (tmp_path / "both.py").write_text(unmasked)
+    project = write(tmp_path, WHOLE.replace("'..32', N", "'1..31', N").format("both"))
+    status, out = run_pytest(project, columns=200)
+    assert status == 1
+    assert "both does not stay in bounds" in out
+    assert "both does not leave inputs untouched" in out
+
+
+@pytest.mark.lane("full")
+def test_a_finding_that_does_not_repeat_is_described_so(tmp_path):
+    does = f"import os; p = {str(tmp_path / 'once')!r}; first = not os.path.exists(p); "
+    does += "open(p, 'w').close(); a = a * (0 if first else 1)"
+    project = write(tmp_path, WHOLE.format("tail"), wrapper=does)
+    status, out = run_pytest(project, columns=200)
+    assert status == 0 or "judged again, this case has no finding" in out

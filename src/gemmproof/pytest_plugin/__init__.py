@@ -1,1 +1,1 @@
-"""Parts of the pytest plugin: its options, its reports, its Hypothesis items."""
+"""Parts of the pytest plugin: options, reports, Hypothesis items, annotations."""

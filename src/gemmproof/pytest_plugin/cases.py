@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from gemmproof.engine.case_judge import CaseJudge
     from gemmproof.engine.request import JudgedCase
-    from gemmproof.plugin import FailedItem, GemmItem
+    from gemmproof.plugin import GemmItem
     from gemmproof.properties.cases.case import Case
     from gemmproof.properties.cases.generate import Survey
     from gemmproof.properties.finding import Finding
+    from gemmproof.pytest_plugin.annotations import FailedItem
     from gemmproof.pytest_plugin.options import PluginOptions
 
 EXAMPLES = 25  # under the profiles of Hypothesis itself, which have UNSET
@@ -138,16 +139,32 @@ class CasesTest:
         self._require(self.answers[case], case)
 
     def _require(self, judged: JudgedCase, case: Case | None = None) -> None:
-        from gemmproof.properties.finding import find_reasons
-
         if judged.unknown is not None:
             raise CaseNotJudged(judged.unknown, case)
+        for fault in self._list_faults(judged):
+            raise fault
+
+    def _list_faults(self, judged: JudgedCase) -> Iterator[FaultError]:
+        """Yield the root causes of a case that the contract does not expect."""
+        from gemmproof.properties.finding import find_reasons
+
         expected = find_reasons(judged.findings, self.item.kernel.contract.reasons)
         for finding in judged.findings:
             if finding.cause is None and finding not in expected:
                 key = (finding.property, finding.fault, finding.operand, finding.where)
                 assert judged.case is not None
-                raise _fault_class(*key)(judged.case, finding)
+                yield _fault_class(*key)(judged.case, finding)
+
+    def list_hidden(self, shown: list[FaultError]) -> list[FaultError]:
+        """Return the faults that only occurred behind others, each at its smallest drawn case."""
+        hidden: dict[type[FaultError], FaultError] = {}
+        for judged in self.answers.values():
+            for fault in self._list_faults(judged):
+                kind = type(fault)
+                if kind not in hidden or fault.case.rank < hidden[kind].case.rank:
+                    hidden[kind] = fault
+        kinds = set(map(type, shown))
+        return [fault for kind, fault in hidden.items() if kind not in kinds]
 
     def _steer(self, case: Case, judged: JudgedCase) -> None:
         """Have Hypothesis look for larger errors and for sizes nearer to a guard of the source."""
@@ -232,8 +249,10 @@ class CasesItem(pytest.Function):
                 faults = list(_list_leaves(group))
                 if not all(isinstance(fault, FaultError) for fault in faults):
                     raise
+            if faults:
+                faults += self.test.list_hidden(faults)
             findings = [self._explain(fault) for fault in faults]
-        from gemmproof.plugin import make_failure
+        from gemmproof.pytest_plugin.annotations import make_failure
 
         if unjudged is not None:
             text = f"{self.test.item}: not judged: {unjudged}"
@@ -252,7 +271,10 @@ class CasesItem(pytest.Function):
         findings = self.test.judge.report(fault.case).findings
         own = fault.finding
         same = (f for f in findings if (f.property, f.where) == (own.property, own.where))
-        return next(same, own)
+        again = next(same, None)
+        if again is None and not findings:  # a kernel that does not always do the same
+            return replace(own, message=f"{own.message}; judged again, this case has no finding")
+        return again or own
 
     def _describe(self, finding: Finding) -> str:
         """Return a finding as text, with the command and the line that repeat its case."""
