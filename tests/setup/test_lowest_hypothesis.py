@@ -13,10 +13,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TESTS = ("tests/properties/test_strategies.py", "tests/corpora/test_draws.py")
-ITEMS = "tests/plugin/test_hypothesis_items.py"
+ITEMS = [
+    f"tests/plugin/test_hypothesis_items.py::test_{name}"
+    for name in (
+        "a_case_ends_at_the_boundary_of_the_fault",
+        "the_number_of_cases_is_that_of_the_profile",
+        "the_database_keeps_a_failing_case_and_tries_it_first",
+        "nothing_is_written_without_a_database",
+    )
+]
 
 
 @pytest.mark.lane("full")
+@pytest.mark.timeout(900)  # it installs a package, and runs tests that take a minute
 def test_the_oldest_hypothesis_shrinks_and_drives_the_items(tmp_path):
     declared = (ROOT / "pyproject.toml").read_text()
     version = re.search(r'"hypothesis>=([\d.]+)"', declared)[1]
@@ -33,5 +42,5 @@ def test_the_oldest_hypothesis_shrinks_and_drives_the_items(tmp_path):
 
     used = run("-c", "import hypothesis; print(hypothesis.__version__)").stdout
     assert used.startswith(f"{version}."), used
-    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *TESTS, ITEMS)
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *TESTS, *ITEMS)
     assert done.returncode == 0, done.stdout
