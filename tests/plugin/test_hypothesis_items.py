@@ -82,15 +82,14 @@ def test_an_item_for_each_kernel_and_format_reads_like_check(tmp_path, texts):
 
 
 def test_a_case_ends_at_the_boundary_of_the_fault(tmp_path):
-    (tmp_path / "at_33.py").write_text(
-        TAIL.format("pass").replace("mask=m[:, None] < M", "mask=(m[:, None] < M) & (K <= 33)")
-    )
-    project = write(tmp_path, WHOLE.replace("K=':32'", "K='1..'").format("at_33"))
+    lanes = "mask=(m[:, None] < M) & ((first + k)[None, :] < K) & (K <= 33)"
+    (tmp_path / "at_33.py").write_text(TAIL.format("pass").replace("mask=m[:, None] < M", lanes))
+    profile = PROFILE.format("max_examples=60, derandomize=True, database=None")
+    project = write(tmp_path, WHOLE.replace("K=':32'", "K='1..'").format("at_33"), profile=profile)
     status, out = run_pytest(project, columns=200)
     assert status == 1
-    smallest = re.findall(r"smallest case: (.*)$", out, re.M)
-    assert "M=1 N=1 K=1 fp16, a row, b row" in smallest  # the columns of a have no mask
-    assert "M=1 N=1 K=34 fp16, a row, b row" in smallest  # a has no lane left: c is wrong
+    # beyond 33 all lanes of a are masked off
+    assert re.findall(r"smallest case: (.*)$", out, re.M) == ["M=1 N=1 K=34 fp16, a row, b row"]
 
 
 def test_the_number_of_cases_is_that_of_the_profile(tmp_path):

@@ -251,7 +251,7 @@ class CasesItem(pytest.Function):
                     raise
             if faults:
                 faults += self.test.list_hidden(faults)
-            findings = [self._explain(fault) for fault in faults]
+            findings = _drop_consequences([self._explain(fault) for fault in faults])
         from gemmproof.pytest_plugin.annotations import make_failure
 
         if unjudged is not None:
@@ -291,6 +291,12 @@ class CasesItem(pytest.Function):
         gpu = self.config.getoption("gemm_target")
         argv = ["pytest", self.nodeid, *(["--gemm-target", gpu] if gpu else [])]
         return write_command([*argv, "--gemm-case", case.to_json()])
+
+
+def _drop_consequences(findings: list[Finding]) -> list[Finding]:
+    """Return the findings without those that follow from another one of them."""
+    roots = {finding.property for finding in findings if finding.cause is None}
+    return [finding for finding in findings if finding.cause not in roots]
 
 
 def _list_leaves(group: BaseExceptionGroup[Any]) -> Iterator[Any]:
