@@ -318,8 +318,30 @@ def test_a_fault_that_only_occurs_behind_another_is_reported_too(tmp_path):
 
 @pytest.mark.lane("full")
 def test_a_finding_that_does_not_repeat_is_described_so(tmp_path):
-    does = f"import os; p = {str(tmp_path / 'once')!r}; first = not os.path.exists(p); "
-    does += "open(p, 'w').close(); a = a * (0 if first else 1)"
+    """The product is wrong in the first process alone, which judges the drawn cases."""
+    path = str(tmp_path / "processes")
+    does = f"import os; p, own = {path!r}, f'{{os.getpid()}}\\n'; open(p, 'a').write(own); "
+    does += "a = a * (0 if open(p).readline() == own else 1)"
     project = write(tmp_path, WHOLE.format("tail"), wrapper=does)
     status, out = run_pytest(project, columns=200)
-    assert status == 0 or "judged again, this case has no finding" in out
+    assert status == 1
+    assert "judged again, this case has no finding" in out
+
+
+@pytest.mark.parametrize("options", [(), ("--gemm-in-process",)])
+def test_a_wrapper_that_launches_nothing_is_no_pass(tmp_path, options):
+    project = write(tmp_path, WHOLE.format("tail"), wrapper="return a @ b")
+    status, out = run_pytest(project, *options, columns=200)
+    assert status == 1
+    assert "got no kernel launch" in out
+
+
+def test_an_expected_crash_leaves_the_other_properties_unjudged(tmp_path):
+    conftest = HEAD + (
+        "import tail; return [K('tail', tail.matmul, Contract(M='..32', N='..32', K=':32',"
+        " expected={'runs_to_completion': 'issue 7'}))]\n"
+    )
+    project = write(tmp_path, conftest, wrapper="import os; os._exit(3)")
+    status, out = run_pytest(project, columns=200)
+    assert status == 1
+    assert "tail-fp16-cases: not judged: tail: the process exited with status 3" in out

@@ -73,12 +73,14 @@ class JudgedCase:
     """The findings on one case by every property that applies, and the error ratios by property.
 
     If nothing is known about the case, `unknown` is the reason; `case` is None if no case ran.
+    `launches` is the number of kernels that it launched.
     """
 
     case: Case | None
     findings: tuple[Finding, ...] = ()
     ratios: dict[str, float] = field(default_factory=dict)
     unknown: str | None = None
+    launches: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,4 +62,4 @@ def judge_case(
         state.restore()
     raised = result.raised
     unknown = raised.text if raised is not None and raised.kind in UNKNOWN else None
-    return JudgedCase(case, result.findings, result.ratios, unknown)
+    return JudgedCase(case, result.findings, result.ratios, unknown, len(result.launches))

@@ -31,6 +31,7 @@ BUILTIN = ("default", "ci")
 STEERED = 1000  # examples from which Hypothesis is steered towards large errors and guards
 # faults whose cases take the whole time limit, and the number of such cases that are tried
 SLOW, MOST_SLOW = ("hang", "memory"), 5
+ENDS = ("crash", "exit", "hang", "memory")  # faults after which nothing else is known of a case
 Workers = Callable[[], None]  # starts the process that workers are forked from, once
 
 
@@ -95,10 +96,19 @@ class CasesTest:
         except ValueError as error:
             raise CaseNotJudged(str(error)) from None
 
-    def require_survey(self) -> None:
-        """Raise FaultError if a case of the survey ended the worker."""
+    def require_whole(self) -> None:
+        """Raise FaultError if a case of the survey ended the worker, or no case launched a kernel.
+
+        A case without a launch is no fault: an empty result needs none.
+        """
         if self.ended is not None:
             self._require(self.ended)
+        if self.answers and not any(judged.launches for judged in self.answers.values()):
+            assert self.judge is not None
+            case = max(self.answers, key=lambda case: case.rank)
+            for finding in self.judge.report(case).findings:
+                raise _fault_class(finding.property, finding.fault)(case, finding)
+            raise CaseNotJudged("no case launched a kernel", case)
 
     def _open_judge(self, start_workers: Workers) -> contextlib.AbstractContextManager[CaseJudge]:
         from gemmproof.engine.case_judge import LocalJudge, open_worker
@@ -143,6 +153,9 @@ class CasesTest:
             raise CaseNotJudged(judged.unknown, case)
         for fault in self._list_faults(judged):
             raise fault
+        for finding in judged.findings:
+            if finding.fault in ENDS:  # expected, and no other property was judged
+                raise CaseNotJudged(finding.message, judged.case)
 
     def _list_faults(self, judged: JudgedCase) -> Iterator[FaultError]:
         """Yield the root causes of a case that the contract does not expect."""
@@ -240,7 +253,7 @@ class CasesItem(pytest.Function):
             try:
                 closes.enter_context(self.test.open(self.funcargs["gemm_workers"]))
                 super().runtest()
-                self.test.require_survey()  # no drawn case showed its fault
+                self.test.require_whole()  # no drawn case showed a fault
             except CaseNotJudged as error:
                 unjudged = error
             except FaultError as fault:
