@@ -135,7 +135,8 @@ def cases(contract: Contract, survey: Survey, dtype: str) -> st.SearchStrategy[C
         chosen = dict(draw(options) for options in arguments)
         if is_aligned:
             sides = _align(sides, contract)
-            by_operand = tuple((x, name if name in DENSE else ROW) for x, name in by_operand)
+            usual = contract.layout_names[0]
+            by_operand = tuple((x, name if name in DENSE else usual) for x, name in by_operand)
             chosen = {n: x if x not in LAYOUTS else first[n] for n, x in chosen.items()}
         case = Case(**sides, dtype=dtype, config=config, layouts=by_operand)
         case = replace(

@@ -24,6 +24,7 @@ CONTRACTS = {
     "multiples": wide(M="16..", N="16..:16", K="64..:64"),
     "related": wide(where="K % 32 == 0 and M <= N"),
     "column": Contract(N=1, K=multiple_of(16), layouts="any"),
+    "padded": Contract(layouts=("padded", "sliced")),
 }
 
 
