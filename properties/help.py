@@ -31,17 +31,18 @@ class Page:
 @cache
 def read_properties() -> Mapping[str, Page]:
     """Return the page of each property."""
-    pages = {}
-    for file in _PROPERTIES:
-        for name, body in _split(_read(file)):
-            claim, _, rest = body.removeprefix("> ").partition("\n")
-            pages[name] = Page(name, claim, (), _read_sections(rest))
-    return pages
+    return {name: page for file in _PROPERTIES for name, page in _read_pages(file)}
 
 
 def read_claim(name: str) -> str:
     """Return the sentence on a property that its page opens with."""
     return read_properties()[name].claim
+
+
+@cache
+def read_proofs() -> Mapping[str, Page]:
+    """Return the page on what a proof means."""
+    return dict(_read_pages("proofs"))
 
 
 @cache
@@ -79,7 +80,7 @@ def read_faults() -> Mapping[str, Page]:
 
 def find_pages(word: str) -> list[Page]:
     """Return the page of that name, or those whose names have the word as a part."""
-    for pages in (read_properties(), read_faults()):
+    for pages in (read_properties(), read_faults(), read_proofs()):
         if word in pages:
             return [pages[word]]
     asked = word.replace("-", "_").strip("_")
@@ -87,6 +88,12 @@ def find_pages(word: str) -> list[Page]:
         if matches := [page for name, page in pages.items() if f"_{asked}_" in f"_{name}_"]:
             return matches
     return []
+
+
+def _read_pages(file: str) -> Iterator[tuple[str, Page]]:
+    for name, body in _split(_read(file)):
+        claim, _, rest = body.removeprefix("> ").partition("\n")
+        yield name, Page(name, claim, (), _read_sections(rest))
 
 
 def _read(file: str) -> str:

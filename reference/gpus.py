@@ -114,6 +114,7 @@ _GPUS = (
 )  # fmt: skip
 GPUS: Mapping[str, GPU] = MappingProxyType({gpu.name: gpu for gpu in _GPUS})
 DEFAULT = "sm_90"
+COUNTS = tuple(sorted({gpu.multiprocessors for gpu in _GPUS}))  # of multiprocessors
 
 # Targets whose dot products are predicted; kernels are compiled for the others too.
 TARGETS = tuple(gpu.name for gpu in _GPUS if gpu.cores)

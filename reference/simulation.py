@@ -78,12 +78,14 @@ class Launch:
 
     `tiles` holds the (BLOCK_M, BLOCK_N, BLOCK_K) of every tl.dot that ran, without repeats;
     `configs` is the number of autotune configurations of the kernel here (1 if it is not
-    autotuned), of those `written`, some of which its tuner may prune.
+    autotuned), of those `written`, some of which its tuner may prune; launches with the same
+    `choice` run in the same one.
     `rounds` names the float operations that round, other than dots: "+", "-", "*", "/", "reduce",
     "scan" and "math"; "fma" if a compiler may fuse a product and a sum; and "dot" if a dot of the
     target has no model, so that it was IEEE's. `integers` are the arguments that are integers.
-    `dots` are those that a model of the target predicted, and `compiled` what Triton was asked to
-    compile: its source, target and options.
+    `dots` are those that a model of the target predicted, `compiled` what Triton was asked to
+    compile: its source, target and options, and `reorders` the operations, with their lines, that
+    leave the order of elements to the compiler.
     """
 
     kernel: str
@@ -99,6 +101,8 @@ class Launch:
     written: int = 1
     dots: frozenset[PredictedDot] = field(default=frozenset(), compare=False, repr=False)
     compiled: tuple[Any, Any, Any] | None = field(default=None, compare=False, repr=False)
+    reorders: tuple[tuple[str, Where | None], ...] = ()
+    choice: int = 0
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -72,6 +73,11 @@ class TunedLaunch:
             raise KernelError(f"{self.kernel.__name__}: autotune leaves no configuration")
         return configs
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """The arguments by name."""
+        return {**dict(zip(self.tuner.arg_names, self.args, strict=False)), **self.kwargs}
+
     def run(self, config: Any) -> Any:
         """Launch the kernel in one configuration; Triton does not time a single one."""
         with swap([(self.tuner, "configs", [config])]):
@@ -91,6 +97,66 @@ class TunedLaunch:
         tuner.fn.run(*self.args, **given)
         tuner.post_hook(named, exception=None)
         tuner.pre_hook(named, reset_only=True)
+
+
+def _freeze(value: Any) -> Any:
+    """Return a value that equals another's exactly if they do, and has a hash."""
+    try:
+        hash(value)
+    except TypeError:
+        return str(value)
+    return value
+
+
+class Choices:
+    """The choices of a call's tuners that a number selects: each is independent of the others.
+
+    The number has one digit for each choice, in mixed radix, the first choice's last. The first
+    digit is the index of that choice's configuration; each further one is added to it. So the
+    numbers below the first count select the same configuration for every tuner.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        # instead of the number, for the choices of one launch that is made again
+        self.forced: int | None = None
+        self._rest, self._first = number, 0
+        self._known: dict[Any, tuple[int, int]] = {}
+
+    def pick(self, tuner: Any, named: Mapping[str, Any], count: int) -> tuple[int, int]:
+        """Return the number of a choice, and the index of the configuration of `count`.
+
+        `named` are the arguments of the launch. Launches of one tuner with the same values of its
+        key, and tensors of the same types, share a choice.
+        """
+        if count == 1:
+            return len(self._known), 0
+        values = [_freeze(named[name]) for name in getattr(tuner, "keys", ()) if name in named]
+        types = [str(x.dtype) for x in named.values() if hasattr(x, "dtype")]
+        key = (id(tuner), count, *values, *types)
+        if key not in self._known:
+            number = len(self._known)
+            self._rest, digit = divmod(self._rest, count)
+            self._first = self._first if number else digit
+            self._known[key] = number, (digit + self._first * (number > 0)) % count
+        number, index = self._known[key]
+        return number, index if self.forced is None else self.forced
+
+
+def select(number: int, counts: Mapping[int, int]) -> dict[int, int]:
+    """Return the index that `number` selects for each choice, from the count of each."""
+    selected: dict[int, int] = {}
+    first = 0
+    for choice in sorted(counts):
+        number, digit = divmod(number, counts[choice])
+        first = first if selected else digit
+        selected[choice] = (digit + first * (len(selected) > 0)) % counts[choice]
+    return selected
+
+
+def count_combinations(counts: Mapping[int, int]) -> int:
+    """Return how many numbers select different configurations."""
+    return math.prod(counts.values())
 
 
 # -- Triton's interpreter ------------------------------------------------------------------------

@@ -378,10 +378,13 @@ def _result_types(op: Op, text: str) -> list[Type]:
 
 # -- reader --------------------------------------------------------------------------------------
 def read_module(text: str) -> dict[str, Function]:
-    """Read the functions of a module, by name. Raises ReadError for text not understood."""
+    """Read the functions of a module, by name. Raises ReadError for text not understood.
+
+    The body of tl.flip is one operation, FLIP.
+    """
     reader = _Reader(text)
     try:
-        return reader.functions()
+        return _simplify_flips(reader.functions())
     except ReadError:
         raise
     except (ValueError, IndexError) as error:
@@ -496,3 +499,100 @@ class _Reader:
         except ValueError as error:
             raise ReadError(f"{error} in: {op.text}") from None
         return op
+
+
+# -- flips ---------------------------------------------------------------------------------------
+# The lanes of a block in reverse along an axis. Not an operation of Triton's, whose tl.flip is a
+# function: for each bit of a lane's index, the bits of a pair of elements are added modulo 2 to
+# those of each of the two, which exchanges them.
+FLIP = "gemmproof.flip"
+
+
+def _simplify_flips(functions: dict[str, Function]) -> dict[str, Function]:
+    """Put one operation in place of the body of each function that flips its argument."""
+    for function in functions.values():
+        ops = function.body[0].ops if function.body else []
+        if len(function.args) != 1 or not any(op.name == "arith.xori" for op in ops):
+            continue
+        (name, kind), end = function.args[0], ops[-1]
+        if not any(op.results == end.operands and op.types == [kind] for op in ops):
+            continue  # such as the bits of a float
+        given = np.arange(int(np.prod(kind.shape))).reshape(*kind.shape, 1)
+        moved = _trace_lanes(functions, function, given)
+        for axis in range(len(kind.shape)):
+            if moved is not None and np.array_equal(moved, np.flip(given, axis)):
+                attrs = {"axis": str(axis)}
+                flip = Op(FLIP, list(end.operands), [name], attrs=attrs, types=[kind], loc=end.loc)
+                function.body = [Block("", function.args, [flip, end])]
+                break
+    return functions
+
+
+def _trace_lanes(
+    functions: dict[str, Function], function: Function, given: np.ndarray
+) -> np.ndarray | None:
+    """Return the lanes whose bits each lane of a function's result is the sum of, modulo 2.
+
+    `given` are those of its argument; the last axis counts the summands. None: a function that does
+    anything else.
+    """
+    known = {function.args[0][0]: given}
+    for op in function.body[0].ops:
+        if not op.operands or not set(op.operands) <= set(known):
+            return None
+        x = known[op.operands[0]]
+        if not op.types:
+            return x if op.name == "tt.return" else None
+        shape, lanes = op.types[0].shape, None
+        if op.name == "tt.bitcast" and shape == x.shape[:-1]:
+            lanes = x
+        elif op.name == "tt.reshape" and "allow_reorder" not in op.keywords:
+            lanes = x.reshape(*shape, -1)
+        elif op.name == "tt.expand_dims":
+            lanes = np.expand_dims(x, op.integer("axis"))
+        elif op.name == "tt.broadcast":
+            lanes = np.broadcast_to(x, (*shape, x.shape[-1]))
+        elif op.name == "tt.call":
+            callee = functions.get(op.keywords[0])
+            others = {name: f for name, f in functions.items() if f is not callee}  # it may recur
+            lanes = None if callee is None else _trace_lanes(others, callee, x)
+        elif op.name == "arith.xori":
+            lanes = _add_lanes(x, known[op.operands[1]])
+        elif op.name == "tt.reduce" and find_combination(functions, op) == "arith.xori":
+            parts = np.moveaxis(x, op.integer("axis"), 0)
+            lanes = parts[0]
+            for part in parts[1:]:
+                lanes = _add_lanes(lanes, part)
+        if lanes is None:
+            return None
+        known[op.results[0]] = lanes
+    return None
+
+
+def _add_lanes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the summands of both; one that both have adds nothing."""
+    none = np.iinfo(x.dtype).max
+    both = np.sort(np.concatenate([x, y], axis=-1), axis=-1)
+    twice = both[..., 1:] == both[..., :-1]
+    both[..., 1:][twice] = none
+    both[..., :-1][twice] = none
+    both.sort(axis=-1)
+    used = (both != none).any(axis=tuple(range(both.ndim - 1)))
+    return both[..., : int(used.sum())]
+
+
+def find_combination(functions: dict[str, Function], reduce: Op) -> str:
+    """Return the one operation by which a reduction combines two elements, or "" if it has more."""
+    (block,) = reduce.regions[0]
+    names, ops = [name for name, _ in block.args], block.ops
+    while len(ops) == 2 and len(names) == 2 and sorted(ops[0].operands) == sorted(names):
+        first, last = ops
+        if not last.name.endswith("return") or last.operands != first.results:
+            return ""
+        if first.name != "tt.call":
+            return first.name
+        callee = functions.get(first.keywords[0])
+        if callee is None:
+            return ""
+        names, ops = [name for name, _ in callee.args], callee.body[0].ops
+    return ""

@@ -49,7 +49,9 @@ class Case:
         layouts: Pairs of an operand and its layout, of those that are not row-major.
         fill: The kind of the data.
         seed: The seed of the data.
-        config: The index of the autotune configuration.
+        config: The index of the autotune configuration. If several tuners choose, indices below the
+            first tuner's number of configurations select the same index for each of them, and
+            higher ones the other combinations.
         sms: The number of multiprocessors that the device reports; None for the target's number.
         calls: The number of calls of the wrapper, each over other uninitialised memory.
         compare: The relation of a further call that is compared with this one, or None.

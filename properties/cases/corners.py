@@ -10,6 +10,7 @@ from itertools import chain
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import ZERO_SEEDS
 from gemmproof.properties.cases.generate import (
+    MAX_VOLUME,
     SMS,
     Survey,
     Tile,
@@ -19,12 +20,15 @@ from gemmproof.properties.cases.generate import (
     list_fills,
     list_groups,
     list_relations,
+    list_shapes,
     list_sizes,
+    measure_volume,
     smallest,
     widest_tile,
 )
 from gemmproof.properties.cases.layouts import HUGE, WIDE
 from gemmproof.properties.contract import ROLES, Contract
+from gemmproof.reference.gpus import COUNTS
 
 # -- views far from their origin -----------------------------------------------------------------
 MAX_GIVEN = 2**23  # elements of a and b: making more takes time
@@ -114,6 +118,11 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         for M, N in ((3 * bm + 1, 3 * bn), (5 * bm, 2 * bn + 1)):
             yield replace(first, M=M, N=N, K=bk + 1, sms=sms)
         yield replace(first, M=2 * bm + 1, N=2 * bn, K=2 * bk, sms=sms)
+    # one tile more than a GPU has multiprocessors, along either axis
+    for position, sms in enumerate(COUNTS if survey.asks_sms else ()):
+        M, N = (sms * bm + 1, bn) if position % 2 else (bm, sms * bn + 1)
+        if measure_volume((M, N, 1), (bm, bn, bk)) <= MAX_VOLUME:
+            yield replace(simplest, M=M, N=N, K=1, sms=sms)
     # one program walks several tiles in the other configurations, whose tiles have other sides
     for config in range(1, survey.configs if survey.asks_sms else 1):
         m, n, k = widest_tile(survey, config)
@@ -142,12 +151,17 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
             batch = 3 if name == "narrow_batch" else first.batch
             # a far matrix: the largest offset within one tile too
             for K in (bk + 3, 3) if name in HUGE else (bk + 3,):
-                case = replace(first, M=5, N=7, K=K, batch=batch)
+                # columns of a transposed a and rows of a padded b are whole multiples of 16
+                # elements apart, which allows vectors, and 11 and 27 are no whole vectors
+                M, N = (5, 7) if name in HUGE else (11, 27)
+                case = replace(first, M=M, N=N, K=K, batch=batch)
                 yield case.with_layout(operand, name)
     yield from list_far(simplest, contract)
     zeros = "special" if simplest.format.kind == "float" else "wide"
     for seed in ZERO_SEEDS:
         yield replace(small, K=2 * small.K, fill=zeros, seed=seed)
+    for M, N, K in list_shapes(survey.shapes, (bm, bn, bk)):
+        yield replace(simplest, M=M, N=N, K=K)
     for M, N, K in list_sizes(survey.constants, (bm, bn, bk))[:MOST_SIZES]:
         yield replace(simplest, M=M, N=N, K=K)
 

@@ -12,6 +12,7 @@ from typing import Any
 from gemmproof.properties.cases.case import COMPARE, FILLS, FLOAT_FILLS, MAX_ELEMENTS, Case
 from gemmproof.properties.contract import AXES, ROLES, Contract
 from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.gpus import COUNTS
 
 # -- survey --------------------------------------------------------------------------------------
 Tile = tuple[int, int, int]
@@ -20,6 +21,7 @@ Tile = tuple[int, int, int]
 MAX_VOLUME = 2**25
 MOST_STEPS = 512  # K tiles of one case around a constant: the simulator walks them one by one
 MOST_TILES = 64  # a larger constant is no number of tiles
+MOST_SHAPES = 16  # problems of tables
 MOST_GROUPS = 2  # constants tried as a group size if no constexpr is named as one
 
 
@@ -32,7 +34,8 @@ class Survey:
     group tiles (GROUP_M), in ascending order. `asks_sms`: True if the wrapper asks for the number
     of multiprocessors. `constants`: numbers that wrapper and kernels compare with and divide by, in
     elements, tiles or products of sides, where the source does not say which. `arguments`: the
-    values that a case may have for each operand other than a and b, the simplest first.
+    values that a case may have for each operand other than a and b, the simplest first. `shapes`:
+    the two or three sizes of each key of a table in the source.
     """
 
     tiles: tuple[tuple[Tile, ...], ...] = (((16, 16, 16),),)
@@ -41,6 +44,7 @@ class Survey:
     constants: tuple[int, ...] = ()
     named_groups: tuple[int, ...] = ()
     arguments: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def configs(self) -> int:
@@ -73,6 +77,20 @@ def list_sizes(constants: tuple[int, ...], tile: Tile) -> tuple[Tile, ...]:
     turns = zip_longest(*(_around(c, tile) for c in constants), products)
     distinct = dict.fromkeys(sides for sides in chain(*turns) if sides is not None)
     return tuple(sides for sides in distinct if _fits(sides, tile))
+
+
+def list_shapes(shapes: tuple[tuple[int, ...], ...], tile: Tile) -> tuple[Tile, ...]:
+    """List (M, N, K) of the shapes that a table has keys for; of two sizes along any two axes."""
+    problems: list[Tile] = []
+    for sizes in shapes:
+        if len(sizes) == 3:
+            problems.append((sizes[0], sizes[1], sizes[2]))
+            continue
+        for axes in ((0, 1), (0, 2), (1, 2)):
+            M, N, K = (dict(zip(axes, sizes, strict=True)).get(i, 1) for i in range(3))
+            problems.append((M, N, K))
+    fitting = (sides for sides in dict.fromkeys(problems) if _fits(sides, tile))
+    return tuple(islice(fitting, MOST_SHAPES))
 
 
 @lru_cache(maxsize=64)
@@ -109,6 +127,9 @@ def _around(c: int, tile: Tile) -> Iterator[Tile]:
         for more in (0, 1):
             yield _shorten((bm, c * bn + more, bk), tile, 1)
     yield from _on_each_axis((c + 1, c + 1, c + 1), ragged, tile)
+    if c > max(tile):  # beyond it, and one more than whole tiles
+        M, N, K = (-(-c // b) * b + 1 for b in tile)
+        yield from _on_each_axis((M, N, K), ragged, tile)
     # multiples: of c but not of the tile if possible (3 c), else of both
     multiples = [3 * c if c % b and 3 * c % b else math.lcm(c, b) for b in tile]
     multiples = [2 * c if n == c else n for n in multiples]
@@ -214,7 +235,8 @@ def draw_case(choose: Choose, contract: Contract, survey: Survey, dtype: str) ->
     drawn = [(choose(names) if choose((False, True, True)) else names[0]) for _ in ROLES]
     fill = choose(list_fills(dtype)) if choose((False, True)) else FILLS[0]
     seed = choose(SEEDS)
-    sms = choose((None, *SMS)) if survey.asks_sms else None
+    sms = choose((None, *SMS, 0)) if survey.asks_sms else None
+    sms = choose(COUNTS) if sms == 0 else sms
     calls = choose((1, 1, 1, 3))
     layouts = tuple(zip(ROLES, drawn, strict=True))
     case = replace(case, layouts=layouts, fill=fill, seed=seed, sms=sms, calls=calls)

@@ -31,6 +31,7 @@ from gemmproof.properties.cases.generate import (
 )
 from gemmproof.properties.cases.layouts import LAYOUTS, ROW
 from gemmproof.properties.contract import ROLES, Contract, Sizes
+from gemmproof.reference.gpus import COUNTS
 
 T = TypeVar("T")
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -118,7 +119,8 @@ def cases(contract: Contract, survey: Survey, dtype: str) -> st.SearchStrategy[C
     configs = st.sampled_from(range(survey.configs))
     each_sizes = [sizes(contract, survey, config) for config in range(survey.configs)]
     each_layout = layouts(contract)
-    sms = st.sampled_from((None, *SMS) if survey.asks_sms else (None,))
+    counts = tuple(n for n in (None, *SMS) for _ in range(len(COUNTS) // 2)) + COUNTS
+    sms = st.sampled_from(counts if survey.asks_sms else (None,))
     calls = st.sampled_from(_rarely((3,), 1, REPEATED))
     arguments = [
         st.sampled_from([(name, x) for x in options]) for name, options in survey.arguments

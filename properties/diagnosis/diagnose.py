@@ -39,6 +39,10 @@ def diagnose(finding: Finding, own: ObservedCase, shown: Sequence[ObservedCase])
     must explain all of them.
     """
     first = shown[0]
+    if finding.fault == "nan_lost":
+        return finding  # its cause is known
+    if exact_values.list_reorders(first):
+        return finding  # elements in another order look like many other faults
     unused, got = sorted(first.unused_operands), widen(first.result)
     if unused and np.isnan(got).any() and not np.isnan(exact_values.exact(first)).any():
         # only an operand that the formula does not read holds NaN here
@@ -179,7 +183,7 @@ def _explains(
     ends = [c.exact - c.error, c.exact + c.error]
     if between is not None:
         ends = [widen(round_to(end, between)) for end in ends]
-    low, high = (widen(round_to(end, out)) for end in ends)
+    low, high = (_store(end, out) for end in ends)
     return bool(((low <= got) & (got <= high))[known].all())
 
 
@@ -189,9 +193,13 @@ def _is_changed(observation: ObservedCase, exact: Array, between: Format | None)
     if between is None:
         return np.asarray(exact != own)
     first = widen(round_to(own.astype(np.float64), between))
-    return np.asarray(
-        round_to(first, observation.out) != round_to(own.astype(np.float64), observation.out)
-    )
+    out = observation.out
+    return np.asarray(_store(first, out) != _store(own.astype(np.float64), out))
+
+
+def _store(x: Array, out: Format) -> Array:
+    """Return numbers as a result of a format holds them."""
+    return widen(round_to(x, out)) if out.kind == "float" else np.trunc(x)
 
 
 # -- roundings -----------------------------------------------------------------------------------

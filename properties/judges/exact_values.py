@@ -245,10 +245,29 @@ def _ratio(error: Array, bound: Array) -> Array:
 
 
 def judge_exact(observation: ObservedCase) -> Iterator[Finding]:
-    """Yield one finding at the first element that is not exact."""
-    wrong = Mismatch.of(not_exact(observation))
+    """Yield one finding at the first element that is not exact, one at the first lost NaN."""
+    marks = not_exact(observation)
+    dropped = marks & _drops_nan(observation, marks)
+    if (lost := Mismatch.of(dropped)) is not None:
+        note = (
+            ", which np.maximum and np.minimum keep: pass propagate_nan=tl.PropagateNan.ALL to "
+            "tl.maximum and tl.minimum, or write np.fmax and np.fmin in the formula"
+        )
+        note += lost.counted("wrong")
+        got = _number(observation.result[lost.at])
+        yield make_finding(observation, EXACT, "nan_lost", lost, got, "nan", note)
+    wrong = Mismatch.of(marks & ~dropped)
     if wrong is not None:
         yield _wrong_value(observation, EXACT, wrong, None)
+
+
+def _drops_nan(observation: ObservedCase, marks: Array) -> Array:
+    """Mark the elements that are right if maximum and minimum return the other operand for NaN."""
+    if observation.kernel.spec is None or not np.isnan(exact(observation)[marks]).any():
+        return np.zeros_like(marks)
+    other = evaluate_with(observation, {}, drops_nan=True)[observation.part]
+    same = other.exact & ~_differs(observation.result, other.value, observation.out)
+    return np.asarray(same & np.isnan(exact(observation)) & ~np.isnan(other.value))
 
 
 def judge_bound(observation: ObservedCase) -> Iterator[Finding]:
@@ -273,10 +292,19 @@ def _wrong_value(
         if np.isfinite(nearest) and nearest != exactly:
             expected, note = _number(nearest), f", the nearest to {expected}"
     note += wrong.counted("wrong") if wrong.size > 1 else "; the only element wrong"
+    if lines := list_reorders(observation):
+        verb = "leaves" if len(lines) == 1 else "leave"
+        note += f"; {' and '.join(lines)} {verb} the order of elements to the compiler"
     more = {"bound": bound}
     return make_finding(
         observation, name, "wrong_value", wrong, _number(got), expected, note, **more
     )
+
+
+def list_reorders(observation: ObservedCase) -> list[str]:
+    """List the operations, with their lines, that leave the order of elements to the compiler."""
+    launches = observation.calls[0].run.launches if observation.is_simulated else ()
+    return sorted({f"{word} at {where}" for x in launches for word, where in x.reorders if where})
 
 
 def _number(x: object) -> str:

@@ -14,7 +14,8 @@ SECONDS = 10.0  # counted (reference/work.py), for all that is proved of a kerne
 class Proof:
     """The solver's result on one property of a kernel.
 
-    `scope`: where it is proved ("every M, N, K, any strides"). `why`: if refuted, the access and
+    `scope`: where it is proved ("every M, N, K, any strides"), under the `assumptions`, one phrase
+    each ("M, N, K at most 1048576"). `why`: if refuted, the access and
     its missing condition; if not decided, the line and the reason. `case`, as JSON of a Case: a
     counterexample, which is a finding only if the simulator confirms it; or, if not decided, a
     suspected one, which is a refutation only if the simulator's. `cut`: TIME or DEATH (of the
@@ -27,6 +28,7 @@ class Proof:
     why: str = ""
     case: str | None = None
     cut: str = ""
+    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Proofs:
 
     `cases`: JSON of a Case on each side of every guard of the wrapper and branch of its kernels;
     `unvisited`: the paths without a known case, as text. `seconds` were counted. `paths`: the other
-    paths as text, each with a case that takes it.
+    paths as text, each with a case that takes it. `defects` are differences between the prover's
+    model of a path and the simulation: nothing rests on such a path.
     """
 
     verdicts: tuple[Proof, ...] = ()
@@ -43,6 +46,7 @@ class Proofs:
     unvisited: tuple[str, ...] = ()
     seconds: float = 0.0
     paths: tuple[tuple[str, str], ...] = ()
+    defects: tuple[str, ...] = ()
 
     def find(self, name: str) -> Proof | None:
         """Return the proof of the property of that name, or None."""

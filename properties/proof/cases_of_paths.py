@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import list_far
@@ -160,16 +161,21 @@ def read_sizes(
     domain: Domain, case: Case, allocated: Mapping[str, AllocatedOperand]
 ) -> dict[Atom, int]:
     """Return the values of a domain's symbols in a case."""
-    values_ = {size.atom: case.sides[axis] for axis, size in domain.sizes.items() if size.atom}
+    return read_values(domain, case, {name: x.tensor for name, x in allocated.items()})
+
+
+def read_values(domain: Domain, case: Case, tensors: Mapping[str, torch.Tensor]) -> dict[Atom, int]:
+    """Return the values of a domain's symbols in a call: sizes, strides, offsets and addresses."""
+    values = {size.atom: case.sides[axis] for axis, size in domain.sizes.items() if size.atom}
     for name, declared in domain.operands.items():
-        tensor = allocated[name].tensor
+        tensor = tensors[name]
         for step, n in zip(declared.strides, tensor.stride(), strict=True):
-            if step.atom is not None:
-                values_.setdefault(step.atom, n)
+            if step.atom is not None and step.atom.is_leaf:
+                values.setdefault(step.atom, n)
         address = tensor.data_ptr() // tensor.element_size()
         for label, n in (("offset", int(tensor.storage_offset())), ("address", address)):
-            values_[Atom("symbol", f"{label} of {name}", is_natural=True)] = n
-    return values_
+            values[Atom("symbol", f"{label} of {name}", is_natural=True)] = n
+    return values
 
 
 def _conclude(
@@ -285,7 +291,10 @@ def _shrink(contract: Contract, case: Case) -> Iterator[Case]:
 
 
 def _list_numbers(paths: Sequence[TracedPath]) -> tuple[list[int], list[int]]:
-    """List the sides of tiles; and sizes around other constants: thresholds, numbers of tiles."""
+    """List the sides of tiles; and sizes around other constants: thresholds, numbers of tiles.
+
+    The first sizes are those beyond a wrapper's thresholds that leave one row in the last tile.
+    """
     tiles: dict[int, None] = {}
     conds: list[Cond] = []
     for traced in paths:
@@ -299,7 +308,11 @@ def _list_numbers(paths: Sequence[TracedPath]) -> tuple[list[int], list[int]]:
     named = {abs(n) for x in terms for n in x.terms.values() if abs(n) > 1}
     numbers = {n + more for n in named | set(tiles) for more in (-1, 0, 1)}
     numbers |= {n * m + more for n in named for m in tiles for more in (0, 1, 1 - m)}
-    return list(tiles), sorted(n for n in numbers if 2 < n <= MOST_SIDE)[:MOST_NUMBERS]
+    guards = (traced.path.condition for traced in paths)
+    thresholds = {abs(n) for cond in guards for x in list_terms(cond) for n in x.terms.values()}
+    beyond = sorted({(n // m + 1) * m + 1 for n in thresholds if n > 1 for m in tiles})
+    chosen = dict.fromkeys((*beyond, *sorted(numbers)))
+    return list(tiles), [n for n in chosen if 2 < n <= MOST_SIDE][:MOST_NUMBERS]
 
 
 # -- branches --------------------------------------------------------------------------------------
@@ -473,7 +486,9 @@ def _list_own(domain: Domain, name: str) -> set[Atom]:
     places = (f"{label} of {name}" for label in ("offset", "address"))
     own = {Atom("symbol", x, is_natural=True) for x in places}
     strides = domain.operands[name].strides
-    return own | {x.atom for x in strides if x.atom is not None} - set(domain.axes)
+    return own | {x.atom for x in strides if x.atom is not None and x.atom.is_leaf} - set(
+        domain.axes
+    )
 
 
 def _list_places(
@@ -505,7 +520,7 @@ def _say(domain: Domain, guards: Sequence[Guard]) -> str:
         (stride, f"{name}.stride({axis})")
         for name, operand in domain.operands.items()
         for axis, stride in enumerate(operand.strides)
-        if stride.atom is not None and stride.atom not in domain.axes
+        if stride.atom is not None and stride.atom.is_leaf and stride.atom not in domain.axes
     ]
     namer, texts = Namer(strides), []
     for cond, _ in guards[-MOST_DECISIONS:]:

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import lcm
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ import torch
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.cases.layouts import CONTIGUOUS
-from gemmproof.properties.contract import MAX_BATCH, MAX_SIDE, ROLES, Contract
+from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.kernel import NONE, KernelUnderTest
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.symbolic.interpreter import follow
@@ -38,14 +37,19 @@ from gemmproof.reference.symbolic.terms import (
     term,
 )
 from gemmproof.reference.symbolic.tracing import take_config, trace_wrapper
+from gemmproof.reference.symbolic.tracing.replay import find_difference
 from gemmproof.reference.symbolic.tracing.trace import Path, Symbolic, Trace, WrapperRun
+from gemmproof.reference.triton_hooks import count_combinations
 
-# Sizes that no contract bounds stay below this, so that a size rounded up to a tile fits 32 bits.
-MOST = 2**30
 # Elements from the first of a tensor to behind its last: the reach of a 32-bit offset and a 32-bit
 # count; and if the contract is huge, more than any device's memory holds.
 SPAN, HUGE_SPAN = 2**31 - 1, 2**38
 MOST_WAYS = 48  # of calling a wrapper: values, omitted operands, formats
+
+
+def format_span(contract: Contract) -> str:
+    """Format the number of elements that a tensor of a contract has fewer than."""
+    return "2**38" if contract.huge else "2**31"
 
 
 class NotExpressible(Exception):
@@ -79,6 +83,15 @@ class Domain:
         text = f"every {', '.join(self.sizes)}"
         return f"{text}, any strides" if self.any_strides else text
 
+    def list_limits(self, contract: Contract) -> Iterator[str]:
+        """Yield the limits of the sizes and tensors of every case, one phrase each."""
+        axes: dict[int, list[str]] = {}
+        for axis in self.sizes:
+            axes.setdefault(contract.sizes(axis).high, []).append(axis)
+        for high, names in axes.items():
+            yield f"{', '.join(names)} at most {high}"
+        yield f"operands and results below {format_span(contract)} elements"
+
     def fit(self, case: Case) -> Case | None:
         """Return a case with the sizes that are 0 here; None if another one of them is 0."""
         empty = {axis: 0 for axis, size in self.sizes.items() if size.constant is not None}
@@ -105,7 +118,7 @@ class Domain:
         for operand in self.operands.values():
             step = 1
             for n, stride in reversed(list(zip(operand.shape, operand.strides, strict=True))):
-                if stride.atom is not None:
+                if stride.atom is not None and stride.atom.is_leaf:
                     values.setdefault(stride.atom, step)
                 step = int(evaluate(n, values)) * (step + padding)
         return values
@@ -194,8 +207,7 @@ def _admit(contract: Contract, axis: str, size: Poly) -> Iterator[Cond]:
     sizes = contract.sizes(axis)
     if size.atom is not None:
         yield le(size.atom.least, size)
-    is_open = sizes.high == (MAX_BATCH if axis == "batch" else MAX_SIDE)
-    yield lt(size, MOST) if is_open else le(size, sizes.high)
+    yield le(size, sizes.high)
     if sizes.step > 1:
         yield eq(make("mod", size, sizes.step), 0)
 
@@ -208,7 +220,7 @@ def _operand(
     step = term(1)
     for n in reversed(shape):
         strides.append(step)
-        step = step * n
+        step = step * make("max", n, 1)  # as torch's of an empty tensor
     if not is_dense:
         axes = reversed(range(len(shape)))
         strides = [symbol(f"stride_{name}{axis}", is_natural=True) for axis in axes]
@@ -306,6 +318,7 @@ def _read(node: ast.expr, sizes: Mapping[str, Poly]) -> Poly | Cond:
 MOST_PATHS = 24
 USUAL = (3, 37, 53, 29)  # batch, M, N, K
 MOST_CONFIGS = 16
+MOST_REPLAYS = 3  # of a path in its first configuration; in the others one
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,12 +335,14 @@ class TracedPath:
 class Untraced:
     """A part of a domain whose calls are not known, and why; `late` if time ran out.
 
-    `unvisited` names the path, if it is one that no call took.
+    `unvisited` names the path, if it is one that no call took. `defect` says how a traced path
+    differs from a call of the wrapper.
     """
 
     why: str
     late: bool = False
     unvisited: str = ""
+    defect: str = ""
 
 
 EVERY_PATH_RAISES = Untraced("every path of the wrapper raises")  # a proof would be vacuous
@@ -366,15 +381,80 @@ def iter_traced_paths(
             if isinstance(path, Untraced):
                 parts.append(path)
                 continue
-            configs = max([configs, *(launch.configs for launch in path.launches)])
+            combined = count_combinations(path.choices)
+            configs = max([configs, combined])
             raised.append(path.failed is not None and path.failed.raised)
+            if (difference := _replay(kernel, domain, target, path, config)) is not None:
+                parts.append(difference)
+                continue
             # one that failed may lack the launches that tell how many configurations it has
-            if path.failed is not None or config < lcm(*(x.configs for x in path.launches)):
+            if path.failed is not None or config < combined:
                 parts += _follow(domain, path, config)
         yield [*parts, EVERY_PATH_RAISES] if raised and all(raised) else parts
         if config + 1 >= configs:
             return
     yield [Untraced(f"more than {MOST_CONFIGS} configurations")]
+
+
+def asks_sms(domain: Domain, cache: TraceCache) -> bool:
+    """Return whether the wrapper read the number of multiprocessors when it was traced."""
+    traced = cache.traced.get(_key(domain))
+    return traced is not None and any(path.asks_sms for path in traced.leaves)
+
+
+def _key(domain: Domain) -> tuple[Case, tuple[Atom, ...], Cond]:
+    return domain.case, domain.axes, domain.condition
+
+
+def _replay(
+    kernel: KernelUnderTest, domain: Domain, target: str | None, path: Path, config: int
+) -> Untraced | None:
+    """Return how calls with plain integers differ from a path, None if they do not.
+
+    The wrapper is called at the sizes of the path, and at others that take it.
+    """
+    if path.failed is not None and (config or not path.failed.raised):
+        return None
+    case = replace(domain.case, config=config)
+    for values in itertools.islice(_list_values(domain, path), 1 if config else MOST_REPLAYS):
+        difference = find_difference(
+            lambda tensors: kernel.call(case, tensors), domain.operands, path, values, target,
+            config, case.sms,
+        )  # fmt: skip
+        if difference is not None:
+            why = f"its paths are not those of its calls: {difference.text}"
+            return Untraced(why, defect=difference.text if difference.is_ours else "")
+    return None
+
+
+# of the sizes of a path, to get others: large ones, ones that keep factors, and neighbours
+_OTHERS: tuple[Callable[[int], int], ...] = (
+    lambda n: 37 * n + 11,
+    lambda n: 33 * n,
+    lambda n: n + 1,
+    lambda n: n + 64,
+)
+
+
+def _list_values(domain: Domain, path: Path) -> Iterator[dict[Atom, int]]:
+    """Yield the sizes that a path ran with, then others that take it, changed along all axes first.
+
+    Those are not searched for: the path may have others.
+    """
+    first = dict(path.hints)
+    yield first
+    condition = every((domain.condition, path.condition))
+    strides = {x.atom for operand in domain.operands.values() for x in operand.strides}
+    for axes in (domain.axes, *([axis] for axis in domain.axes)):
+        for change in _OTHERS:
+            sizes = {x: n for x, n in first.items() if x not in strides or x in domain.axes}
+            sizes |= {axis: change(first[axis]) for axis in axes if axis in first}
+            for padding in (3, 0) if domain.any_strides else (0,):
+                values = domain.add_strides(sizes, padding)
+                with suppress(KeyError):
+                    if evaluate(condition, values):
+                        yield values
+                        break
 
 
 def _follow(domain: Domain, path: Path, config: int) -> Iterator[TracedPath | Untraced]:
@@ -400,7 +480,7 @@ def list_paths(
     A wrapper that ran in one configuration runs again in another only where that may change more
     than its launches.
     """
-    key = (domain.case, domain.axes, domain.condition)
+    key = _key(domain)
     case = replace(domain.case, config=config)
 
     def call(tensors: Mapping[str, object]) -> Any:
@@ -422,7 +502,7 @@ def list_paths(
             return
         trace = trace_wrapper(
             call, domain.operands, domain.condition, target, hint, find,
-            most_paths=MOST_PATHS, config=config, deadline=solver.deadline,
+            most_paths=MOST_PATHS, config=config, deadline=solver.deadline, sms=case.sms,
         )  # fmt: skip
         cache.traced[key] = trace
     for left in trace.unvisited:

@@ -93,7 +93,11 @@ def find_wraps(kernel: KernelUnderTest, target: str | None, seconds: float) -> t
 def _judge_path(kernel: KernelUnderTest, traced: TracedPath, until: float) -> Iterator[Wrap]:
     machines = traced.machines
     accesses = [access for machine in machines for access in machine.accesses]
-    conds = [traced.domain.condition, traced.path.condition, *list_spans(kernel, accesses)]
+    conds = [
+        traced.domain.condition,
+        traced.path.condition,
+        *list_spans(kernel, traced.path, accesses),
+    ]
     conds += [machine.launched for machine in machines]
     solver = Solver(every(conds), deadline=until)
     for machine in machines:

@@ -143,7 +143,9 @@ def find_chain(path: Path, accesses: Sequence[SymbolicAccess]) -> Chain:
             view = _uncopy(call, view)
         dtypes.append(view.dtype)
         wide = view.dtype in WIDE or (view.dtype == dtypes[0] and summed is None)
-        if not wide or DTYPES[view.dtype].is_float != DTYPES[dtypes[0]].is_float:
+        before, after = DTYPES[view.dtype], DTYPES[dtypes[0]]
+        wraps = not before.is_float and after.bits < before.bits  # torch does not saturate
+        if not wide or wraps or before.is_float != after.is_float:
             raise NotCopied(f"{view.name} is kept in {view.dtype} before it is returned")
 
 
@@ -183,9 +185,13 @@ def _unsum(call: TorchCall, view: TensorView) -> tuple[TensorView, int]:
         raise NotCopied(f"{view.name} is a sum of another form")
     axis = int(axes[0]) % len(source.shape)
     left = (*source.shape[:axis], *source.shape[axis + 1 :])
-    if left != view.shape or source.dtype not in WIDE:
-        raise NotCopied(f"{view.name} is a sum of {source.dtype}")
+    if left != view.shape or source.dtype not in WIDE or view.dtype not in WIDE:
+        # torch converts the summands first
+        raise NotCopied(f"{view.name} is a sum of {source.dtype} in {view.dtype}")
     return source, axis
+
+
+ADDED = "atomics add to elements, which are not counted"
 
 
 # -- results in memory ---------------------------------------------------------------------------
@@ -228,9 +234,9 @@ class StoredResults:
     ) -> Iterator[Verdict]:
         atomic = [x for x in stores if x.kind == "atomic"]
         if atomic:
-            if len(atomic) < len(stores) or not all(x.tensor.defined for x in atomic):
-                why = "atomics onto what a kernel stored"
-                yield Verdict(OPEN, "stored once", atomic[0].where, why)
+            is_onto = len(atomic) < len(stores) or not all(x.tensor.defined for x in atomic)
+            why = "atomics onto what a kernel stored" if is_onto else ADDED
+            yield Verdict(OPEN, "stored once", atomic[0].where, why)
             return
         for i, first in enumerate(stores):
             for second in stores[i:]:

@@ -14,11 +14,11 @@ import torch
 from triton.backends.compiler import GPUTarget
 
 from gemmproof.reference.fake_cuda import tensors
+from gemmproof.reference.fake_cuda.multiprocessors import DeviceFigures, DeviceProperties
 from gemmproof.reference.fake_cuda.tensors import (
     CUDA,
     Facts,
     OnCpu,
-    Table,
     current_stream,
     default_device,
     do_bench,
@@ -189,12 +189,12 @@ def _answer_queries(gpu: GPU) -> Callable[[list[str]], list[int]]:
 def properties(gpu: GPU) -> Any:
     """Return the answer of torch.cuda.get_device_properties()."""
     shared, amd = gpu.shared_memory, gpu.is_amd
-    return Facts(
+    return DeviceProperties(
         "torch.cuda.get_device_properties()",
         name=gpu.card,
         major=gpu.capability[0],
         minor=gpu.capability[1],
-        multi_processor_count=gpu.multiprocessors,
+        _own=gpu.multiprocessors,
         total_memory=gpu.memory,
         shared_memory_per_block=shared if amd else 49152,
         shared_memory_per_block_optin=shared,
@@ -357,7 +357,7 @@ def _utilities(gpu: GPU) -> Any:
     return Facts(
         "driver.active.utils",
         **_refusals("driver.active.utils", _UTILITIES_TO_LAUNCH),
-        get_device_properties=lambda device=0: Table(
+        get_device_properties=lambda device=0: DeviceFigures(
             "driver.active.utils.get_device_properties()", figures
         ),
         get_device_capability=lambda device=0: gpu.capability,

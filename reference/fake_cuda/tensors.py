@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from traceback import walk_stack, walk_tb
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -52,6 +52,9 @@ _TOOLS = ("nvidia-smi", "nvcc", "ptxas", "cuobjdump", "nvdisasm", "rocm-smi", "a
 _REFUSED = re.compile(r"tried to allocate (\d+) bytes")
 
 
+E = TypeVar("E", bound=Unsupported)
+
+
 class UnknownName(Unsupported, AttributeError, KeyError):
     """An unknown name was requested; callers that expect it to be missing may catch this."""
 
@@ -82,14 +85,24 @@ class Table(dict[str, object]):
         raise make_unknown_name(f"{self._of}[{key!r}]")
 
 
+# called with each error, which a wrapper may catch
+unknown_listeners: list[Callable[[Unsupported], None]] = []
+
+
 def make_unknown(what: str) -> Unsupported:
     """Return the error for `what`, at the user's innermost line on the stack."""
-    return Unsupported(f"{what} is not known to the fake device", calling_line())
+    return _tell(Unsupported(f"{what} is not known to the fake device", calling_line()))
 
 
 def make_unknown_name(what: str) -> UnknownName:
     """Return the error for an attribute or a key, at the user's innermost line on the stack."""
-    return UnknownName(f"{what} is not known to the fake device", calling_line())
+    return _tell(UnknownName(f"{what} is not known to the fake device", calling_line()))
+
+
+def _tell(error: E) -> E:
+    for listen in unknown_listeners:
+        listen(error)
+    return error
 
 
 def explain_lack(error: Exception, gpu: GPU) -> SimulatorError | None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import triton
 
 from gemmproof.reference.provenance import format_count
 from gemmproof.reference.simulation import NOWHERE, Fault, Where
 from gemmproof.reference.simulator import session
+from gemmproof.reference.simulator.axis_analysis import Vectors
 from gemmproof.reference.simulator.memory import Argument, Region, Storage, StridedView
 from gemmproof.reference.simulator.session import Enough
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.ttir import I8, Dtype
+
+_TRITON = str(Path(triton.__file__).parent)
 
 # Descriptions of undefined lanes.
 STRAY = "out-of-bounds lanes of {}"
@@ -57,6 +62,27 @@ def check_defined(value: Value, what: str) -> None:
         if session.current().session.sampled:
             raise Enough
         note_lanes("undefined_used", what, value.poison)
+
+
+def check_counter(dtype: Dtype, unsigned: bool, first: Value, step: Value, turns: Value) -> None:
+    """Record programs whose loop counter wraps before it passes the end of the range.
+
+    The counter is compared with the end after the last step, too; a wrapped one is below the end,
+    and the loop goes on. Only the turns before that are run.
+    """
+    # float64 is exact up to 2**53, and the limits of 64 bits are far from a counter that fits
+    after = first.data.astype(np.float64) + turns.data.astype(np.float64) * step.data
+    limit = 2.0 ** (dtype.bits if unsigned else dtype.bits - 1)
+    wrapped = (turns.data > 0) & (after >= limit)
+    if wrapped.any():
+        number, count = (
+            int(np.broadcast_to(x, wrapped.shape)[wrapped][0]) for x in (after, turns.data)
+        )
+        note_lanes(
+            "wrapped_offset", "loop counter", wrapped,
+            got=f"a counter of {number - 2**dtype.bits} after {count} steps, and the loop goes on",
+            expected=f"{number}, beyond {dtype.name}",
+        )  # fmt: skip
 
 
 def element_of(ptr: Value) -> Dtype:
@@ -256,6 +282,113 @@ def _split_by_operand(
     for storage, here in session.current().session.memory.split(np.where(live, address, -1)):
         if storage is not None:
             yield _any_operand(storage, size), here & live
+
+
+# -- vectors -------------------------------------------------------------------------------------
+def check_vectors(
+    kind: str, vectors: Vectors, ptr: Value, mask: Value | None, full: tuple[int, ...]
+) -> np.ndarray | None:
+    """Check the vectors in which an access is issued because of hints.
+
+    A vector is issued if its first lane is unmasked. It begins at a multiple of its size, else the
+    GPU aborts the launch. Its lanes are at consecutive addresses and under one mask, else it stores
+    or loads others: poison of those that a load gets wrong is returned, which matters if they reach
+    a store.
+
+    Where only a mask keeps Triton from a wider vector, which would begin elsewhere than at a
+    multiple of its size, the hint is false of lanes that the mask disables. That is a violation,
+    too, although the compiled code is right: the guarantee would be the compiler's, not the
+    kernel's, and without the hint the code is the same.
+    """
+    axis = vectors.axis + 1
+    size = element_of(ptr).itemsize
+    address = np.broadcast_to(ptr.data, full)
+    on = np.ones(full, np.bool_) if mask is None else np.broadcast_to(mask.data, full)
+    known = np.ones(full, np.bool_)
+    for value in (ptr, mask):
+        if value is not None and value.poison is not None:
+            known = known & (np.broadcast_to(value.poison, full) & ~session.hint_bits() == 0)
+
+    def begin_wrong(width: int, live: np.ndarray) -> bool:
+        first = (slice(None),) * axis + (slice(None, None, width),)
+        wrong = live[first] & known[first] & (address[first] % (size * width) != 0)
+        if not wrong.any():
+            return False
+        lanes = np.zeros(full, np.bool_)
+        lanes[first] = wrong
+        note_vectors(kind, vectors, width, ptr, lanes, "begins")
+        return True
+
+    if begin_wrong(vectors.width, on) or begin_wrong(vectors.unmasked, np.ones_like(on)):
+        return None
+    if vectors.width == 1:
+        return None
+    address, on, known = (_group(part, axis, vectors.width) for part in (address, on, known))
+    shifted = address != address[..., :1] + size * np.arange(vectors.width)
+    wrong = (on[..., :1] & on & shifted) | (on != on[..., :1])
+    wrong &= known.all(axis=-1, keepdims=True)
+    if not wrong.any():
+        return None
+    lanes = _ungroup(wrong, axis, full)
+    if kind == "store":
+        note_vectors(kind, vectors, vectors.width, ptr, lanes, "has a lane")
+        return None
+    what = f"a false hint: {_format_hints(vectors)} of addresses that are not consecutive"
+    origin = session.Origin(what, _find_hint(vectors), ptr.base, None, "false_hint")
+    return lanes * session.origin_bit(origin)
+
+
+def _group(part: np.ndarray, axis: int, width: int) -> np.ndarray:
+    """Return lanes with those of one vector on the last axis."""
+    moved = np.moveaxis(part, axis, -1)
+    return moved.reshape(*moved.shape[:-1], moved.shape[-1] // width, width)
+
+
+def _ungroup(part: np.ndarray, axis: int, full: tuple[int, ...]) -> np.ndarray:
+    """Return lanes in their order in the block."""
+    whole = part.reshape(*part.shape[:-2], part.shape[-2] * part.shape[-1])
+    return np.broadcast_to(np.moveaxis(whole, -1, axis), full)
+
+
+def note_vectors(
+    kind: str, vectors: Vectors, width: int, ptr: Value, lanes: np.ndarray, verb: str
+) -> None:
+    """Record lanes of an access that do not have the addresses that hints claim."""
+    size, line = element_of(ptr).itemsize, session.where()
+    address = int(np.broadcast_to(ptr.data, lanes.shape)[lanes][0])
+    at = f"address {address}"
+    if ptr.base is not None:
+        view = ptr.base.view
+        at = f"byte {address - view.start} of {ptr.base.shown}"
+        indices, _ = logical_indices(np.array([(address - view.start) // size]), view)
+        if indices and len(indices) > 1:
+            where = ", ".join(str(int(index[0])) for index in indices)
+            at = f"element ({where}) of {ptr.base.shown}"
+    wrong = (
+        f"not a multiple of {size * width} bytes" if verb == "begins" else "not behind the first"
+    )
+    text = f"a false hint: {_format_hints(vectors)} let the {kind}"
+    text += f" on line {line.line}" if line is not None and line.line else ""
+    text += f" take vectors of {width} elements; one {verb} at {at}, {wrong}"
+    if width > vectors.width:
+        text += f" (harmless only because the mask makes Triton {kind} {vectors.width} at a time)"
+    note_lanes(
+        "false_hint", kind, lanes,
+        where=_find_hint(vectors), operand=ptr.base,
+        got=text, expected="a hint that holds",
+    )  # fmt: skip
+
+
+def _format_hints(vectors: Vectors) -> str:
+    return " and ".join(dict.fromkeys(hint.text for hint in vectors.hints))
+
+
+def _find_hint(vectors: Vectors) -> Where | None:
+    """Return the line of the first hint; in Triton's own library, the running operation's."""
+    loc = next((hint.loc for hint in vectors.hints if hint.loc is not None), None)
+    if loc is None or loc.file.startswith(_TRITON):
+        return session.where()
+    return Where(loc.file, loc.line, session.current().kernel)
 
 
 # -- boxes of elements ---------------------------------------------------------------------------

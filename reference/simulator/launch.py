@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from traceback import walk_tb
 from typing import Any, NoReturn
 
@@ -73,6 +74,22 @@ def flatten(session: Session, name: str, value: Any, signature: Any) -> Iterator
         yield value
 
 
+def list_divisible(signature: Any, attributes: Any, path: tuple[int, ...]) -> Iterator[bool]:
+    """Yield for each value that `flatten` yields whether Triton knows 16 as a divisor of it."""
+    if signature == "constexpr":
+        return
+    if isinstance(signature, tuple):
+        for i, inner in enumerate(signature):
+            yield from list_divisible(inner, attributes, (*path, i))
+    elif str(signature).startswith("tensordesc"):
+        block = re.search(r"\[([^]]*)\]", str(signature))
+        rank = block[1].count(",") + 1 if block else 1
+        yield from [False] * (1 + 2 * rank)
+    else:
+        known = attributes.get(path) or ()
+        yield any(attribute[0] == "tt.divisibility" for attribute in known)
+
+
 def _pointer(session: Session, name: str, value: Any) -> Any:
     """Return an operand's first address."""
     if not isinstance(value, torch.Tensor):
@@ -91,7 +108,9 @@ def scalar_of(value: Any, kind: Type) -> Value:
     if dtype.is_float:
         return Value(np.array([float(value)]).astype(dtype.numpy), dtype)
     whole = int(value)
-    if dtype.bits > 1:
+    if dtype.bits == 1:  # the lowest bit alone is read
+        whole %= 2
+    else:
         half = 1 << (dtype.bits - 1)
         whole = (whole + half) % (2 * half) - half
     return Value(np.array([whole]).astype(dtype.numpy), dtype)
@@ -241,6 +260,11 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
     note_change()
     session.partial = session.sampled
     context = Context(session, kernel.name, sizes, int(kernel.metadata.num_warps))
+    if program.hinted:
+        paths = enumerate(names)
+        parts = (list_divisible(src.signature[name], src.attrs, (i,)) for i, name in paths)
+        kinds = tuple(16 if known else 3 for part in parts for known in part)
+        context.vectors = program.find_widened(kinds, context.num_warps)
     try:
         run_grid(program, context, values)
     except BaseException:
@@ -266,7 +290,7 @@ def _record(
             kernel.name,
             sizes,
             {k: x for k, x in shown.items() if isinstance(x, bool | int | float | str)},
-            session.config % session.configs,
+            session.chosen[1],
             session.configs,
             tuple(sorted(context.tiles)),
             context.atomics,
@@ -276,8 +300,13 @@ def _record(
             session.written,
             frozenset(context.dots),
             kernel.specialisation,
+            tuple(sorted(context.reorders, key=str)),
+            session.chosen[0],
         )
     )
+
+
+MOST_TRIED = 3  # configurations other than the chosen one
 
 
 # -- launch --------------------------------------------------------------------------------------
@@ -287,10 +316,11 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
 
     `compiler` compiles the kernels, the simulator's unless another is given.
     """
-    tuned: dict[int, tuple[int, int]] = {}
+    tuned: dict[int, tuple[int, int, tuple[int, int]]] = {}
 
     def run(original: Any, kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        session.configs, session.written = tuned.pop(id(kernel), (1, 1))
+        choice = tuned.pop(id(kernel), (1, 1, (0, 0)))
+        session.configs, session.written, session.chosen = choice
         try:
             return original(kernel, *args, **kwargs)
         except SimulatorError as error:
@@ -306,15 +336,13 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
 
     def tune(launch: TunedLaunch) -> Any:
         configs = launch.prune()
-        config = configs[session.config % len(configs)]
+        chosen = session.choices.pick(launch.tuner, launch.named, len(configs))
+        config = configs[chosen[1]]
         try:
             if session.tries and len(configs) > 1:
-                # the launch and accesses are not recorded; what it changes in memory remains
-                trace, launches = session.trace, list(session.run.launches)
-                session.trace = None
-                launch.try_out(config)
-                session.trace, session.run.launches = trace, launches
-            tuned[id(launch.kernel)] = len(configs), len(launch.tuner.configs)
+                others = [configs[(chosen[1] + i) % len(configs)] for i in range(1, len(configs))]
+                _try_out(session, launch, [*others[:MOST_TRIED], config])
+            tuned[id(launch.kernel)] = len(configs), len(launch.tuner.configs), chosen
             return launch.run(config)
         except CompileError as error:
             if len(configs) == 1:
@@ -327,6 +355,25 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
     with hooks, swap([(Kernel, "session", session)]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION")
         yield
+
+
+def _try_out(session: Session, launch: TunedLaunch, configs: list[Any]) -> None:
+    """Make trial runs as a tuner does, the last in the configuration that it chooses.
+
+    The launches and accesses are not recorded; what they change in memory remains. Faults of the
+    other configurations, and that some do not compile, are those of their own cases.
+    """
+    trace, launches, violations = session.trace, list(session.run.launches), session.violations
+    session.trace = None
+    for config in configs:
+        if config is configs[-1]:
+            launch.try_out(config)
+            break
+        session.violations = []
+        with suppress(SimulatorError):
+            launch.try_out(config)
+        session.violations = violations
+    session.trace, session.run.launches = trace, launches
 
 
 def _raised_by_triton(error: BaseException) -> bool:

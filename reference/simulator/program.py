@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from gemmproof.reference.simulation import Where
 from gemmproof.reference.simulator import session
+from gemmproof.reference.simulator.axis_analysis import Vectors, find_widened
 from gemmproof.reference.simulator.value import Value, union
-from gemmproof.reference.ttir import I1, I64, Dtype, Op, Type
+from gemmproof.reference.ttir import I1, I64, Dtype, Function, Op, Type
 
 # -- program -------------------------------------------------------------------------------------
 LONG, FEW = 64, 2  # turns of a loop of a sampled call: of more than LONG, FEW at each end run
@@ -53,7 +54,8 @@ class Program:
 
     `template` is an environment that holds the constants, `args` the slots of its arguments.
     `asks_place`: it reads its position in the grid, so that no two programs are alike.
-    `may_contract`: a compiler may fuse a product and a sum of it.
+    `may_contract`: a compiler may fuse a product and a sum of it. `hinted` are the functions of a
+    kernel whose source has hints, and `vectors` the vectors that these grant, by specialisation.
     """
 
     blocks: list[BasicBlock]
@@ -63,6 +65,17 @@ class Program:
     text: str = field(repr=False, default="")
     asks_place: bool = False
     may_contract: bool = False
+    hinted: Mapping[str, Function] = field(default_factory=dict, repr=False)
+    vectors: dict[Any, Mapping[str, Vectors]] = field(default_factory=dict, repr=False)
+
+    def find_widened(self, arguments: tuple[int, ...], warps: int) -> Mapping[str, Vectors]:
+        """Return the vectors that accesses have only because of hints, by their TTIR."""
+        if not self.hinted:
+            return {}
+        key = arguments, warps
+        if key not in self.vectors:
+            self.vectors[key] = find_widened(self.hinted, *key)
+        return self.vectors[key]
 
     def enter(self, values: list[Any]) -> Env:
         """Return the initial environment for these arguments."""

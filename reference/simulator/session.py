@@ -25,6 +25,7 @@ from gemmproof.reference.simulation import (
     Unsupported,
     Where,
 )
+from gemmproof.reference.simulator.axis_analysis import Vectors
 from gemmproof.reference.simulator.memory import (
     AddressSpace,
     Argument,
@@ -33,6 +34,7 @@ from gemmproof.reference.simulator.memory import (
     element_dtype,
     view_of,
 )
+from gemmproof.reference.triton_hooks import Choices
 from gemmproof.reference.work import METER, counted_seconds
 
 # -- progress ------------------------------------------------------------------------------------
@@ -159,12 +161,13 @@ class Session:
     `labels` their names in messages, if different, `axes` the problem's names for the dimensions of
     tensors other than a, b and c.
 
-    `fill` is the content of uninitialised memory, `config` the autotune configuration (modulo
-    their number), `trace` a list that collects every access, or None. `seconds` is the time limit
-    (counted, see Progress), `target` the GPU whose dots are imitated, None for exact IEEE dots,
-    `configs` the number of configurations of the running kernel that its tuner left of those
-    `written`, `tries` True if tuners make trial runs first. `sampled`: some programs of each launch
-    run (scheduler.py), and `partial`: the results of stores or of torch's operators are unknown.
+    `fill` is the content of uninitialised memory, `config` the number that selects a configuration
+    of each tuner (`choices`), `trace` a list that collects every access, or None. `seconds` is the
+    time limit (counted, see Progress), `target` the GPU whose dots are imitated, None for exact
+    IEEE dots, `configs` the number of configurations of the running kernel that its tuner left of
+    those `written`, `chosen` the number of its choice and the index of its configuration, `tries`
+    True if tuners make trial runs first. `sampled`: some programs of each launch run
+    (scheduler.py), and `partial`: the results of stores or of torch's operators are unknown.
     """
 
     names: Mapping[str, object]
@@ -183,12 +186,15 @@ class Session:
     origins: list[Any] = field(default_factory=list)
     configs: int = 1
     written: int = 1
+    chosen: tuple[int, int] = (0, 0)
+    choices: Choices = field(init=False)
     progress: Progress = field(init=False)
     labels: dict[str, str] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _known: dict[Storage, tuple[str, StridedView]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.choices = Choices(self.config)
         self.progress = Brief(SAMPLED_SECONDS) if self.sampled else Progress(self.seconds)
         for name, tensor in self.names.items():
             storage, view = self.memory.storage_of(tensor), view_of(tensor)
@@ -266,7 +272,8 @@ class Context:
 
     `changes` counts the stores that changed memory, `ticks` is the simulated clock. `ordered`: a
     branch depended on loaded data. `shared` remembers which programs load the same blocks, `box`
-    is the block pointer or descriptor that the running access goes through.
+    is the block pointer or descriptor that the running access goes through. `vectors` are those
+    that hints grant to accesses, by their TTIR.
     """
 
     session: Session
@@ -287,6 +294,8 @@ class Context:
     ticks: int = 0
     shared: dict[Any, Any] = field(default_factory=dict)
     box: Any = None
+    vectors: Mapping[str, Vectors] = field(default_factory=dict)
+    reorders: set[tuple[str, Where | None]] = field(default_factory=set)
 
 
 _context: Context | None = None

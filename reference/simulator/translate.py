@@ -15,7 +15,8 @@ import triton
 from gemmproof.reference.dot import SPLITS
 from gemmproof.reference.ptx.instruction_operands import label_freedom
 from gemmproof.reference.simulation import Unsupported, Where
-from gemmproof.reference.simulator.access_checks import check_defined
+from gemmproof.reference.simulator.access_checks import check_counter, check_defined
+from gemmproof.reference.simulator.axis_analysis import has_hints
 from gemmproof.reference.simulator.ops import OPERATIONS
 from gemmproof.reference.simulator.ops.dots import folds_sum, is_zero
 from gemmproof.reference.simulator.ops.hints import HINTS, judge_hints
@@ -327,7 +328,10 @@ def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple
     def start(first: Value, last: Value, step: Value) -> Any:
         for bound in (first, last, step):
             check_defined(bound, "a loop bound")
-        return start_count(first, last, step, "unsigned" in op.keywords)
+        unsigned = "unsigned" in op.keywords
+        counts = start_count(first, last, step, unsigned)
+        check_counter(index_type.dtype, unsigned, *counts[:3])
+        return counts
 
     bounds = frame.find(op.operands[:3])
     low.draft.instrs.append(Instr(op, start, bounds, state, where, pure=True))
@@ -522,7 +526,10 @@ def lower(
         raise Unsupported("the module has no public function")
     lowering = Lowering(functions, target, sampled)
     try:
-        return lowering.write(kernel.body, Frame(kernel.name, None), text)
+        program = lowering.write(kernel.body, Frame(kernel.name, None), text)
+        if has_hints(functions):
+            program.hinted = functions
+        return program
     except (LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
         what, where = lowering.at
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -66,6 +66,8 @@ _FUNCTIONS: Mapping[Any, Function] = {
     np.absolute: functions.absolute,
     np.maximum: functions.maximum,
     np.minimum: functions.minimum,
+    np.fmax: functions.fmax,
+    np.fmin: functions.fmin,
     np.clip: functions.clip,
     np.exp: functions.exp,
     np.tanh: functions.tanh,

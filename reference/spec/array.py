@@ -28,13 +28,15 @@ class Rules:
     `target` is one of gpus.TARGETS or None for IEEE multiply-adds; `accumulator` and `between` are
     formats by name: of the sums of float dots, and of every other intermediate value. A sum in the
     narrow registers of fp8 units is added to one in `accumulator` after at most `promotion` k (128
-    in CUTLASS, cuBLAS and DeepGEMM), unless "e8m13" itself is the accumulator.
+    in CUTLASS, cuBLAS and DeepGEMM), unless "e8m13" itself is the accumulator. `drops_nan`: maximum
+    and minimum return the other operand instead of NaN, as a GPU's do by default.
     """
 
     target: str | None = None
     accumulator: str = "fp32"
     between: str = "fp32"
     promotion: int = 128
+    drops_nan: bool = False
 
     @property
     def fmt(self) -> Format:

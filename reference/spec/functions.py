@@ -16,6 +16,7 @@ from gemmproof.reference.spec.array import (
     constant,
     exactly,
     fits,
+    has_nan,
     lowest_bit,
     rounded,
     settle,
@@ -156,23 +157,59 @@ def where(condition: Any, x: Any, y: Any) -> SpecArray:
 
 
 def maximum(x: Any, y: Any) -> SpecArray:
-    """Return the larger of both: an error of either is an error of at most that size."""
-    return _extreme(x, y, np.maximum)
+    """Return the larger of both, NaN if either is NaN.
+
+    An error of either is an error of at most that size.
+    """
+    x, y = pair(x, y)
+    return _extreme(x, y, np.maximum, _list_nan(x, y))
 
 
 def minimum(x: Any, y: Any) -> SpecArray:
-    """Return the smaller of both."""
-    return _extreme(x, y, np.minimum)
+    """Return the smaller of both, NaN if either is NaN."""
+    x, y = pair(x, y)
+    return _extreme(x, y, np.minimum, _list_nan(x, y))
+
+
+def fmax(x: Any, y: Any) -> SpecArray:
+    """Return the larger of both, the number if one is NaN."""
+    x, y = pair(x, y)
+    return _drop_nan(x, y, np.maximum)
+
+
+def fmin(x: Any, y: Any) -> SpecArray:
+    """Return the smaller of both, the number if one is NaN."""
+    x, y = pair(x, y)
+    return _drop_nan(x, y, np.minimum)
 
 
 def clip(x: Any, low: Any, high: Any) -> SpecArray:
-    """Return x, no less than low and no more than high; None for no limit."""
-    x = x if low is None else maximum(x, low)
-    return x if high is None else minimum(x, high)
+    """Return x, no less than low and no more than high; None for no limit.
+
+    The kernel may keep NaN or return a limit.
+    """
+    for limit, choose in ((low, np.maximum), (high, np.minimum)):
+        x = x if limit is None else _extreme(*pair(x, limit), choose, None)
+    return x
 
 
-def _extreme(x: Any, y: Any, choose: Any) -> SpecArray:
-    x, y = pair(x, y)
+def _list_nan(x: SpecArray, y: SpecArray) -> Array:
+    return np.asarray(has_nan(x) | has_nan(y))
+
+
+def _drop_nan(x: SpecArray, y: SpecArray, choose: Any) -> SpecArray:
+    result = _extreme(x, y, choose, None)
+    result = where(has_nan(x), y, result) if has_nan(x).any() else result
+    return where(has_nan(y), x, result) if has_nan(y).any() else result
+
+
+def _extreme(x: SpecArray, y: SpecArray, choose: Any, nan: Array | None) -> SpecArray:
+    """Return the larger or smaller of both, which is NaN for certain where `nan` is true.
+
+    With None, or by rules that drop NaN, it may be NaN or the other operand.
+    """
+    if nan is not None and x.rules.drops_nan:
+        return _drop_nan(x, y, choose)
     value = choose(x.value, y.value)
     first = value == x.value
     # an operand that cannot be chosen adds nothing
@@ -185,9 +222,9 @@ def _extreme(x: Any, y: Any, choose: Any) -> SpecArray:
     error, size, count = (chosen(name, np.maximum) for name in ("error", "size", "count"))
     low, exact = np.where(first, x.low, y.low), chosen("exact", np.logical_and)
     parts = (value, error, size, count, low, exact, None, x.whole, False, held_by(x, y))
-    # the kernel may choose NaN or the other operand
     numbers = ~(np.isnan(x.value) | np.isnan(y.value))
-    return settle(SpecArray(x.rules, *parts), x.known & y.known & numbers)
+    known = x.known & y.known & numbers
+    return settle(SpecArray(x.rules, *parts), known if nan is None else known | nan)
 
 
 def absolute(x: SpecArray) -> SpecArray:

@@ -57,7 +57,13 @@ class IterationSpace:
         METER.trials += len(self.values)
         METER.trial_lanes += math.prod(self.axes)
         try:
-            return evaluate(what, self.values, self.memo)
+            if not _is_wide(what):
+                return evaluate(what, self.values, self.memo)
+            # 64 bits do not hold all of its numbers
+            exact = evaluate(what, {x: np.asarray(n, object) for x, n in self.values.items()})
+            return np.asarray(exact, np.bool_ if isinstance(what, Cond) else np.int64)
+        except OverflowError:
+            raise Undetermined("an offset of more than 64 bits") from None
         except KeyError as atom:
             raise Undetermined(f"{atom} has no value") from None
 
@@ -99,13 +105,10 @@ class IterationSpace:
         if runs is None:
             raise Undetermined(f"{trip} of no known loop")
         size = 4
-        while True:
-            space = self.bind(trip, size, runs)
-            if not np.any(space.when[-1]) or size > MOST_TRIPS:
-                break
-            size *= 4
-        if size > MOST_TRIPS:
-            raise Undetermined("too many trips")
+        while np.any((space := self.bind(trip, size, runs)).when[-1]):
+            if size == MOST_TRIPS:
+                raise Undetermined("too many trips")
+            size = min(4 * size, MOST_TRIPS)
         ran = np.any(space.when, axis=tuple(range(1, space.when.ndim)))
         return self.bind(trip, max(1, int(ran.sum())), runs)
 
@@ -128,6 +131,23 @@ class IterationSpace:
                     break
             else:
                 raise Undetermined("too many trips")
+
+
+WIDE = 2**32
+
+
+def _is_wide(what: Poly | Cond) -> bool:
+    """Return whether a term or condition names numbers whose products may leave 64 bits."""
+    waiting: list[Any] = [what]
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, Poly):
+            if any(abs(c) >= WIDE for c in x.terms.values()):
+                return True
+            waiting += [part for atom in x.named if not atom.is_leaf for part in atom.args]
+        elif isinstance(x, Cond):
+            waiting += x.parts if x.term is None else [x.term]
+    return False
 
 
 def make_lattice(machine: Machine, values: Values, programs: Any, shape: Shape) -> IterationSpace:

@@ -513,7 +513,8 @@ def _value(atom: Atom, values: Values, memo: dict[Any, Any]) -> Any:
         if atom.is_leaf:
             raise KeyError(atom)
         args = [evaluate(x, values, memo) for x in atom.args]
-        memo[atom] = OPERATIONS[atom.kind](*args)
+        number = OPERATIONS[atom.kind](*args)
+        memo[atom] = number if np.ndim(number) else np.asarray(number).item()  # of any size
     return memo[atom]
 
 

@@ -26,13 +26,14 @@ from scripts.gpu.evidence import (
     require_gpu,
 )
 
-from gemmproof.backends.autotune import force, multiprocessors
+from gemmproof.backends.autotune import force
 from gemmproof.engine.observe import CaseNotRunnable
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.cases.layouts import ROW
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.kernel import NONE, KernelUnderTest
+from gemmproof.reference.fake_cuda.multiprocessors import multiprocessors
 
 PROGRAM = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck")

@@ -13,13 +13,20 @@ import pytest
 from tests.corpora.mutants.table import MUTANTS, SURVIVORS
 from tests.support.lanes import first_of_each
 
-from gemmproof.cli import parse_options, parser
+from gemmproof.cli import main, parse_options, parser
 from gemmproof.commands.groups import contract_of
 from gemmproof.drift.run import drift_of
 from gemmproof.engine.kernel_check import check
 from gemmproof.explain.text import WIDTH, is_example, page_lines
 from gemmproof.properties.contract import Contract
-from gemmproof.properties.help import CAUSES, Page, find_pages, read_faults, read_properties
+from gemmproof.properties.help import (
+    CAUSES,
+    Page,
+    find_pages,
+    read_faults,
+    read_proofs,
+    read_properties,
+)
 from gemmproof.properties.judges.accumulator_drift import NAME
 from gemmproof.properties.judges.memory_use import PROPERTY_OF
 from gemmproof.properties.judges.metamorphic import RELATIONS
@@ -76,7 +83,17 @@ def test_a_heading_or_a_row_is_a_page_once():
     assert rows == list(FAULT_PAGES)
     headings = [name for text in texts for name in re.findall(r"^##+ (.*_.*|[a-z]+)$", text, re.M)]
     own = [name for name, page in FAULT_PAGES.items() if any(map(is_example, page.sections))]
-    assert sorted(headings) == sorted([*PAGES, *own])
+    assert sorted(headings) == sorted([*PAGES, *own, *read_proofs()])
+
+
+def test_the_meaning_of_a_proof_fits_a_screen(capsys):
+    """It names each assumption that a report may name."""
+    assert main(["explain", "proved"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("proved: the property holds for every size")
+    assert out.count("\n") <= 30
+    for word in ("65536", "2**31", "2**38", "workspace", "multiprocessors", "exit code 2"):
+        assert word in " ".join(out.split())
 
 
 def test_every_kind_that_an_observer_sees_has_a_page_on_the_property_that_it_breaks():

@@ -26,11 +26,13 @@ from tests.texts import line_with
 
 from gemmproof import Contract, KernelUnderTest, check
 from gemmproof.contract_search import limits as limits_module
-from gemmproof.contract_search.limits import find_divisor, try_proof
+from gemmproof.contract_search.limits import find_divisor, find_needed, try_proof
 from gemmproof.properties import codec
 from gemmproof.properties.address_map import explain_access
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import memory_use
+from gemmproof.properties.judges.exact_values import EXACT
 from gemmproof.properties.proof import offset_wraps as wraps_module
 from gemmproof.properties.proof.offset_wraps import find_wraps
 from gemmproof.properties.proof.prove import prove
@@ -64,7 +66,7 @@ ROWS_OF_C = "c fits while (M - 1) * N < 2**31, wraps at "
     ("wrapper", "terms", "begin", "end"),
     [
         (rows_of_c_in_32_bits, {}, ROWS_OF_C, "at M=32769 N=65536"),
-        (rows_of_c_in_32_bits, {"M": "..5000", "N": "16..:16"}, ROWS_OF_C, "at M=4097 N=524288"),
+        (rows_of_c_in_32_bits, {"M": "..40000", "N": "16..:16"}, ROWS_OF_C, "at M=32769 N=65536"),
         # strides and tiles decide where offsets of views wrap
         (
             row_offset_of_a_in_32_bits,
@@ -114,8 +116,8 @@ def test_a_wrong_guess_is_not_called_exact(guess, monkeypatch):
 @pytest.mark.lane("full")
 def test_what_a_trip_adds_wraps_by_itself(texts):
     """The path depends on M, and only a second trip wraps."""
-    lines = wraps_of(advanced_by_trips, K="16..:16")
-    wraps = [line_with("\n".join(lines), part) for part in ("a fits", "b fits while 16 ")]
+    lines = wraps_of(advanced_by_trips, K="16..:16", layouts="any")
+    wraps = [line_with("\n".join(lines), part) for part in ("a fits while 16 ", "b fits while 16 ")]
     texts("where the offsets of a second trip wrap", "\n".join(wraps))
 
 
@@ -244,6 +246,30 @@ def test_no_multiple_is_told_without_a_proof(proof):
     wrong = kernel(rows_of_c_in_32_bits)
     held = check(wrong, max_examples=4, limits=True, proof=False)
     assert not any(limit.proof for limit in held.limits)
+
+
+@pytest.mark.lane("full")
+def test_no_multiple_is_told_if_no_proof_is_about_what_fails():
+    """Addresses are proved for every multiple of 2, and the result is wrong at M=2."""
+    report = check(GROUPS, max_examples=8, limits=True, proof=True)
+    assert EXACT in {finding.property for finding in report.findings}
+    assert report.limits == ()
+
+
+def test_sizes_at_which_a_case_fails_are_not_told_as_safe(monkeypatch):
+    monkeypatch.setattr(limits_module, "find_divisor", lambda *given: (1, []))
+    report = check(kernel(unmasked), limits=True, max_examples=8, proof=True)
+    why = "a proof contradicts a case that fails"
+    assert [(x.status, x.message) for x in report.limits] == [("not tried", why)]
+
+
+@pytest.mark.parametrize(("K", "status"), [(0, "not tried"), (8, "needed"), (32, "not tried")])
+def test_only_a_case_of_the_needed_sizes_contradicts_their_proof(K, status, monkeypatch):
+    monkeypatch.setattr(limits_module, "_format_divisor", lambda *given: (16, "proved"))
+    wrong = Finding(memory_use.BOUNDS, "out_of_bounds", "k.py:3", Case(1, 1, K), axis="K")
+    subject = kernel(unmasked, K="0..")
+    (limit,) = find_needed(subject, None, [wrong], [(16, 16, 16)], None)
+    assert limit.status == status
 
 
 def raises(*arguments):

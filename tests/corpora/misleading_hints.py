@@ -83,7 +83,7 @@ def rows_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, WAY: tl.constexpr, BLO
     c_ptrs = c_ptr + offs_m.to(tl.int64)[:, None] * sc[0] + offs_n[None, :] * sc[1]
     mask = inside[:, None] & (offs_n[None, :] < N)
     if WAY == "last row of a ragged tile left out":
-        mask &= (offs_m < M - (M % BLOCK > 2).to(tl.int32))[:, None]
+        mask &= (offs_m < M - tl.cast(M % BLOCK > 2, tl.int32))[:, None]
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
 
 

@@ -1,6 +1,7 @@
 """One cause, one finding: which findings are joined, lines, and the names of operands."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -242,3 +243,41 @@ def test_where_torch_made_the_result_the_line_is_of_what_it_was_made_of(texts):
     (root,) = flawed("", after=lambda c: c + 1)
     position = root.message.partition(": got")[0]
     texts("a result that torch made of what is stored", position, line=root.where)
+
+
+@triton.jit
+def flat_tile_kernel(a_ptr, b_ptr, c_ptr, M, N, K, MOVES: tl.constexpr, B: tl.constexpr):
+    """A product whose tile is stored as a row of its elements."""
+    lanes = tl.arange(0, B).to(tl.int64)
+    rm, rn = tl.program_id(0) * B + lanes, tl.program_id(1) * B + lanes
+    acc = tl.zeros((B, B), tl.float32)
+    for k in range(0, K, B):
+        rk = k + lanes
+        a_mask = (rm[:, None] < M) & (rk[None, :] < K)
+        b_mask = (rk[:, None] < K) & (rn[None, :] < N)
+        a = tl.load(a_ptr + rm[:, None] * K + rk[None, :], a_mask, 0.0)
+        b = tl.load(b_ptr + rk[:, None] * N + rn[None, :], b_mask, 0.0)
+        acc = tl.dot(a, b, acc)
+    flat = tl.reshape(acc, (B * B,), can_reorder=MOVES)
+    at = tl.arange(0, B * B).to(tl.int64)
+    fm, fn = tl.program_id(0) * B + at // B, tl.program_id(1) * B + at % B
+    mask = (fm < M) & (fn < N)
+    tl.store(c_ptr + fm * N + fn, flat.to(c_ptr.dtype.element_ty), mask)
+
+
+def store_flat(a, b, moves=True):
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
+    grid = (triton.cdiv(M, 16), triton.cdiv(N, 16))
+    flat_tile_kernel[grid](a, b, c, M, N, K, moves, 16)
+    return c
+
+
+def test_an_order_that_is_left_to_the_compiler_is_named():
+    case = Case(17, 3, 5)
+    kept = KernelUnderTest("kept", partial(store_flat, moves=False))
+    assert check(kept, case=case).findings == ()
+    (finding,) = check(KernelUnderTest("moved", store_flat), case=case, proof=False).findings[:1]
+    assert (finding.property, finding.fault) == ("exact_on_integers", "wrong_value")
+    assert "leaves the order of elements to the compiler" in finding.message
+    assert "tl.reshape with can_reorder at test_causes.py:" in finding.message

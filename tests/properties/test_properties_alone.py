@@ -12,12 +12,14 @@ from tests.support.wide import wide
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.kernel_check import check
-from gemmproof.engine.observe import find_state, judge, observe
+from gemmproof.engine.observe import judge, observe
 from gemmproof.kernels import matmul_persistent
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
 from gemmproof.properties.cases.generate import Survey
 from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.wrapper_state import find_state
+from gemmproof.reference.gpus import COUNTS
 from gemmproof.reference.mirrors import MIRRORS
 from gemmproof.reference.simulator import run
 
@@ -127,7 +129,7 @@ def test_few_multiprocessors_make_a_persistent_kernel_walk():
 
 def test_our_persistent_kernel_is_run_with_few_multiprocessors_and_so_is_its_mirror():
     cases = corners(wide(), Survey(asks_sms=True), "fp16")
-    assert {case.sms for case in cases} == {None, 1, 7}
+    assert {case.sms for case in cases} == {None, 1, 7, *COUNTS}
     kernel = KernelUnderTest("p", matmul_persistent, mirror=MIRRORS["matmul_persistent"])
     case = Case(200, 300, 20, config=4, sms=7)
     outcome = observe(kernel, case, Simulator(None, run))

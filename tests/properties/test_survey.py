@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gemmproof.engine.draw import find_constants
+from gemmproof.engine.draw import find_constants, find_shapes
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import MOST_SIZES, corners
 from gemmproof.properties.cases.data import overwrite
@@ -23,6 +23,7 @@ from gemmproof.properties.cases.generate import (
 from gemmproof.properties.cases.layouts import WIDE, view
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.contract import ROLES, Contract
+from gemmproof.reference.gpus import COUNTS
 
 LONG = 4096
 
@@ -133,6 +134,41 @@ def test_few_multiprocessors_meet_aligned_rows_and_each_tile():
     aligned = {x for x in drawn if x[0] == 1 and x[2] % 64 == x[3] % 64 == 0 and min(x) > 0}
     assert {(1, 129, 512, 128), (1, 257, 512, 128)} <= aligned
     assert not any(c.sms for c in corners(Contract(), Survey(tiles), "fp16"))
+
+
+def test_every_gpu_has_fewer_multiprocessors_than_some_case_has_tiles():
+    tiles = (((32, 32, 32),),)
+    drawn = list(corners(Contract(), Survey(tiles, asks_sms=True), "fp16"))
+    for count in COUNTS:
+        assert any(c.sms == count and -(-c.M // 32) * -(-c.N // 32) == count + 1 for c in drawn)
+    large = corners(Contract(), Survey((((128, 128, 64),),), asks_sms=True), "fp16")
+    assert {c.sms for c in large} == {None, 1, 7}  # none that is cut to fewer tiles
+
+
+def test_sizes_beyond_a_constant_are_one_more_than_whole_tiles_too():
+    survey = Survey((((32, 32, 32),),), constants=(6000,))
+    drawn = {(c.M, c.N, c.K) for c in corners(Contract(), survey, "fp16")}
+    for axis in range(3):
+        assert any(sides[axis] == 6017 for sides in drawn)
+
+
+SPLITS = {"1x8191x77": 64, "4096x4096x4096": 32, "small": 16}
+TILES = {(48, 80, 96): 16, (40, 56): 32, 7: 8, (True, 3): 1}
+
+
+def by_shape(a, b):
+    M, N = a.shape[0], b.shape[1]
+    depth = SPLITS.get(f"{M}x{N}x{a.shape[1]}", {"torch.Size([33, 65])": 8}.get(str(a.shape), 32))
+    return TILES.get((M, N), depth)
+
+
+def test_the_shapes_of_tables_are_cases():
+    shapes = find_shapes(by_shape)
+    assert set(shapes) == {(1, 8191, 77), (4096, 4096, 4096), (48, 80, 96), (40, 56), (33, 65)}
+    survey = Survey((((32, 32, 32),),), shapes=shapes)
+    drawn = {(c.M, c.N, c.K) for c in corners(Contract(), survey, "fp16")}
+    assert {(1, 8191, 77), (48, 80, 96), (40, 56, 1), (33, 1, 65), (1, 33, 65)} <= drawn
+    assert (4096, 4096, 4096) not in drawn  # none is cut to other sizes
 
 
 def test_an_empty_sum_has_more_tiles_than_a_group_too():

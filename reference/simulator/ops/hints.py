@@ -38,7 +38,10 @@ def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
 def _mark_doubtful(x: Value, failed: np.ndarray, reason: str) -> Value:
     """Return `x` with the misdescribed lanes marked: the compiler may compute anything there.
 
-    A hint is reported if such a lane reaches a store; the idle lanes of a ragged tile do not.
+    A hint is reported if such a lane reaches a store; the idle lanes of a ragged tile do not. This
+    is a violation even if no access gets vectors by the hint from this version of Triton: the hint
+    is false of a value that matters, and Triton's documentation lets the compiler rely on it.
+    access_checks.check_vectors judges the vectors, in which idle lanes matter, too.
     """
     bits = failed * session.poison_bit(reason, x.base, kind="false_hint")
     return Value(x.data, x.dtype, union(x.poison, bits), x.exact, x.base, x.loaded)

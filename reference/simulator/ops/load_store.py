@@ -19,6 +19,7 @@ from gemmproof.reference.simulator.access_checks import (
     Lanes,
     all_inside,
     beyond_view,
+    check_vectors,
     element_of,
     judge,
     note,
@@ -39,13 +40,20 @@ def program_column(ndim: int) -> np.ndarray:
     return current().programs.reshape((-1,) + (1,) * (ndim - 1))
 
 
-def store(ptr: Value, value: Value, mask: Value | None, shape: tuple[int, ...]) -> None:
-    """Store a block. Records elements stored by two programs or lanes, and undefined lanes."""
+def store(
+    ptr: Value, value: Value, mask: Value | None, shape: tuple[int, ...], text: str = ""
+) -> None:
+    """Store a block. Records elements stored by two programs or lanes, and undefined lanes.
+
+    `text` is the operation's TTIR, by which the launch knows the vectors that hints grant it.
+    """
     launch = current()
     # every program stores: the lanes always have one row for each
     full = (len(launch.programs), *shape)
     session.check_width(int(np.prod(full, dtype=np.int64)) * 8)
     trace("store", ptr, mask, None, full)
+    if text in launch.vectors:
+        check_vectors("store", launch.vectors[text], ptr, mask, full)
     data = np.broadcast_to(value.data, full)
     poison = None if value.poison is None else np.broadcast_to(value.poison, full)
     launch.changes += 1
@@ -161,22 +169,34 @@ def note_race(operand: Argument | None, access: str, programs: np.ndarray, actio
 
 
 # -- load ----------------------------------------------------------------------------------------
-def load(ptr: Value, mask: Value | None, fill: Value | None, shape: tuple[int, ...]) -> Value:
-    """Load through a block of pointers; masked-off lanes hold `fill`, or are undefined."""
+def load(
+    ptr: Value,
+    mask: Value | None,
+    fill: Value | None,
+    shape: tuple[int, ...],
+    text: str = "",
+) -> Value:
+    """Load through a block of pointers; masked-off lanes hold `fill`, or are undefined.
+
+    `text` is the operation's TTIR, by which the launch knows the vectors that hints grant it.
+    """
     launch = current()
     dtype = element_of(ptr)
     np_type = dtype.numpy
     operands = [x for x in (ptr, mask, fill) if x is not None]
     full = (max(len(part) for x in operands for part in parts_of(x)), *shape)
     trace("load", ptr, mask, fill, full)
-    plain = _plain_load(ptr, mask, fill, dtype)
+    strange = None
+    if text in launch.vectors:
+        strange = check_vectors("load", launch.vectors[text], ptr, mask, full)
+    plain = None if strange is not None else _plain_load(ptr, mask, fill, dtype)
     if plain is not None:
         return plain
     session.check_width(int(np.prod(full, dtype=np.int64)) * max(8, np_type.itemsize))
     accesses = judge("load", ptr, mask, full)
     data: np.ndarray = np.broadcast_to(uninitialised_value(dtype, launch.session.fill), full)
     done = np.zeros(full, np.bool_) if len(accesses) != 1 or accesses[0].good is not None else None
-    poison = None
+    poison = strange
     for lanes in accesses:
         flat = lanes.storage.typed(np_type)
         if not flat.size:

@@ -14,7 +14,7 @@ from gemmproof.reference.simulator.ops.registry import operation
 from gemmproof.reference.simulator.program import Program
 from gemmproof.reference.simulator.session import current
 from gemmproof.reference.simulator.value import Value, loaded_width, union
-from gemmproof.reference.ttir import I32, Op, Type
+from gemmproof.reference.ttir import FLIP, I32, Op, Type
 
 
 # -- shape ---------------------------------------------------------------------------------------
@@ -110,23 +110,48 @@ def _build_expand(op: Op) -> Callable[..., Value]:
     return lambda x: x.map(lambda data: np.expand_dims(data, axis))
 
 
-@operation("tt.reshape")
+@operation("tt.reshape", constant=False)
 def _build_reshape(op: Op) -> Callable[..., Value]:
     source, shape = op.operand_types[0].shape, op.types[0].shape
+    # axes of length 1 come and go without another order
+    reorders = "allow_reorder" in op.keywords and _list_sides(source) != _list_sides(shape)
 
     def compute(x: Value) -> Value:
-        """Row-major order is kept, also where the compiler might reorder."""
+        """Keep row-major order; if the compiler may reorder elements, they are reversed."""
         if x.data[0].size == 1 and all(p is None or p[0].size == 1 for p in (x.poison, x.exact)):
             return x.map(lambda data: data.reshape(len(data), *(1,) * len(shape)))
-        return x.spread(source).map(lambda data: data.reshape(len(data), *shape))
+        whole = x.spread(source)
+        if reorders:
+            whole = _reverse(whole, "tl.reshape with can_reorder")
+        return whole.map(lambda data: data.reshape(len(data), *shape))
 
     return compute
+
+
+def _list_sides(shape: tuple[int, ...]) -> list[int]:
+    return [n for n in shape if n > 1]
+
+
+def _reverse(x: Value, word: str) -> Value:
+    """Return a block's elements in another order, and note the line that leaves their order open.
+
+    The compiler chooses an order that depends on layouts. Code that is right for any order is right
+    for the reverse of the row-major one.
+    """
+    current().reorders.add((word, session.where()))
+    return x.map(lambda data: data.reshape(len(data), -1)[:, ::-1].reshape(data.shape))
 
 
 @operation("tt.trans")
 def _build_transpose(op: Op) -> Callable[..., Value]:
     axes = (0, *(k + 1 for k in op.integers("order")))
     return lambda x: x.map(lambda data: data.transpose(axes))
+
+
+@operation(FLIP)
+def _build_flip(op: Op) -> Callable[..., Value]:
+    axis = op.integer("axis") + 1
+    return lambda x: x.map(lambda data: np.flip(data, axis))
 
 
 def concatenate(values: Sequence[Value], axis: int) -> Value:
@@ -169,11 +194,17 @@ def _build_split(op: Op) -> Callable[..., tuple[Value, Value]]:
     return compute
 
 
-@operation("tt.cat")
+@operation("tt.cat", constant=False)
 def _build_cat(op: Op) -> Callable[..., Value]:
     shape = op.operand_types[0].shape
     grown = [m != n for m, n in zip(shape, op.types[0].shape, strict=True)]
-    return lambda *values: concatenate([v.spread(shape) for v in values], 1 + grown.index(True))
+
+    def compute(*values: Value) -> Value:
+        """Concatenate in reverse: the operation leaves the order of the elements open."""
+        whole = concatenate([v.spread(shape) for v in values], 1 + grown.index(True))
+        return _reverse(whole, "tl.cat with can_reorder")
+
+    return compute
 
 
 @operation("tt.gather", constant=False)

@@ -168,7 +168,7 @@ def _build_advance(op: Op) -> Callable[..., Window]:
 def _build_load(op: Op) -> Callable[..., Value]:
     kind, axes = op.operand_types[0], op.integers("boundaryCheck")
     if kind.kind != "window":
-        return lambda ptr, mask=None, other=None: load(ptr, mask, other, kind.shape)
+        return lambda ptr, mask=None, other=None: load(ptr, mask, other, kind.shape, op.text)
     fill = fill_of(op.integer("padding"), kind.dtype, len(kind.shape))
 
     def compute(window: Window) -> Value:
@@ -185,7 +185,7 @@ def _build_load(op: Op) -> Callable[..., Value]:
 def _build_store(op: Op) -> Callable[..., None]:
     kind, axes = op.operand_types[0], op.integers("boundaryCheck")
     if kind.kind != "window":
-        return lambda ptr, value, mask=None: store(ptr, value, mask, kind.shape)
+        return lambda ptr, value, mask=None: store(ptr, value, mask, kind.shape, op.text)
 
     def compute(window: Window, value: Value) -> None:
         pointers, indices = window.lanes(window.offsets)

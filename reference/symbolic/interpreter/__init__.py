@@ -19,7 +19,7 @@ from gemmproof.reference.symbolic.interpreter.symbolic_values import (
     Pointers,
     Value,
 )
-from gemmproof.reference.symbolic.terms import Poly, eq, term
+from gemmproof.reference.symbolic.terms import Poly, eq, make, term
 from gemmproof.reference.symbolic.tracing.trace import HostDescriptor, TensorView, TracedLaunch
 from gemmproof.reference.ttir import DTYPES, Type
 
@@ -41,8 +41,10 @@ def follow_on(kind: type[M], launch: TracedLaunch, number: int) -> M:
     if kernel is None:
         raise NotInterpretable("the module has no public function")
     machine = kind(launch.functions, launch.grid, number)
+    machine.caller = launch.where
     kinds = [kind for _, kind in kernel.args]
-    machine.run([_value(x, kind) for x, kind in zip(launch.arguments, kinds, strict=True)])
+    given = [name not in launch.typed for name in launch.parameters]
+    machine.run(list(map(_value, launch.arguments, kinds, given)))
     return machine
 
 
@@ -54,7 +56,7 @@ def _point(view: TensorView) -> Pointers:
     return Pointers(view, term(0))
 
 
-def _value(argument: Any, kind: Type) -> Value:
+def _value(argument: Any, kind: Type, is_given: bool) -> Value:
     if isinstance(argument, TensorView):
         return _point(argument)
     if isinstance(argument, HostDescriptor):
@@ -66,8 +68,8 @@ def _value(argument: Any, kind: Type) -> Value:
         if kind.dtype.is_float:
             return Data("number", word=str(number.constant))
         if kind.dtype.bits == 1:
-            return Bools(~eq(number, 0))
-        return Ints(number, (), kind.dtype.bits, is_given=True)
+            return Bools(~eq(make("mod", number, 2), 0))
+        return Ints(number, (), kind.dtype.bits, is_given)
     if isinstance(argument, bool):
         return Bools(eq(0, int(not argument)))
     return Data("number", word=str(argument))

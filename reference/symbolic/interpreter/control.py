@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gemmproof.reference.symbolic.interpreter.integer_rules import require_fit
+from gemmproof.reference.symbolic.interpreter.integer_rules import fits, require_fit
 from gemmproof.reference.symbolic.interpreter.interpret import (
     Invocation,
     Machine,
@@ -207,7 +207,7 @@ def _finish(
         if isinstance(value, Data) and value.kind != "hole":
             results.append(choose(machine, none, first, rebind(machine.data(new), last)))
         elif isinstance(value, Data) or isinstance(new, Data):
-            results.append(sum_up(machine.data(first), value, machine.data(new), trip))
+            results.append(sum_up(machine, machine.data(first), value, machine.data(new), trip))
         elif value == first and terms_of(new) == terms_of(value):
             results.append(first)
         elif any(x.kind == "choice" for p in terms_of(value) for x in p.atoms):
@@ -242,6 +242,10 @@ def _for(machine: Machine, op: Op, frame: Invocation) -> Values:
     if runs == FALSE:
         return init
     machine.known[trip] = runs & le(1, step.term)
+    if low.bits <= 32:
+        machine.largest[trip] = 1 << low.bits
+    with machine.under(runs):  # its last step must not wrap either
+        machine.claim("fit", "the counter of a loop", fits(index + step.term, low.bits))
 
     def body(carried: Values) -> Values:
         values = [Ints(index, (), low.bits), *carried]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from gemmproof.reference.symbolic.interpreter.interpret import Machine, choose, rule
@@ -20,8 +21,21 @@ from gemmproof.reference.symbolic.interpreter.symbolic_values import (
     swap_lanes,
 )
 from gemmproof.reference.symbolic.lemmas import lane
-from gemmproof.reference.symbolic.terms import TRUE, Cond, Poly, eq, every, le, make, some, term
-from gemmproof.reference.ttir import Op
+from gemmproof.reference.symbolic.terms import (
+    TRUE,
+    Atom,
+    Cond,
+    Poly,
+    eq,
+    every,
+    le,
+    lt,
+    make,
+    some,
+    term,
+    walk,
+)
+from gemmproof.reference.ttir import FLIP, Op
 
 
 # -- arithmetic ----------------------------------------------------------------------------------
@@ -72,10 +86,54 @@ def _poison(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
 
 
 def require_fit(machine: Machine, value: Ints, use: str) -> None:
-    """Claim that the kernel's integer, of fewer bits, holds an exact one."""
-    if value.is_given or value.bits in (1, 64) or value.term.constant is not None:
-        return
+    """Claim that the kernel's integer, of so many bits, holds an exact one.
+
+    Operations that are exact modulo a power of two need no claim on their operands: only what does
+    more with a number than to add and multiply it depends on all of it.
+    """
+    if value.is_given or value.bits == 1 or _is_unknown(value.term):
+        return  # an unknown number is any that its type holds
+    if value.bits == 64:
+        largest = find_magnitude(machine, value.term)
+        if largest is not None and largest < 2**63:
+            return
     machine.claim("fit", use, fits(value.term, value.bits))
+
+
+def _is_unknown(number: Poly) -> bool:
+    return number.atom is not None and number.atom.kind == "unknown"
+
+
+SIZES = 2**31  # sizes and strides are below it in every contract
+_NOT_SIZES = ("address of", "offset of")
+_LOOPS = ("trip", "trips", "earlier", "lane up to it")
+
+
+def find_magnitude(machine: Machine, number: Poly) -> int | None:
+    """Return a number that the absolute value of an integer evidently never exceeds, or None."""
+    total = 0
+    for monomial, coefficient in number.terms.items():
+        bounds = [_find_magnitude(machine, x) for x in monomial]
+        if None in bounds:
+            return None
+        total += abs(coefficient) * prod(x for x in bounds if x is not None)
+    return total
+
+
+def _find_magnitude(machine: Machine, atom: Atom) -> int | None:
+    if atom.is_natural and atom.most is not None:
+        return atom.most
+    if atom.kind == "symbol":
+        name = str(atom.args[0])
+        if name in _LOOPS or name.startswith(_NOT_SIZES):
+            return machine.largest.get(atom)
+        return SIZES
+    if atom.kind in ("min", "max", "choice"):
+        bounds = [find_magnitude(machine, x) for x in atom.args[-2:]]
+        return None if None in bounds else max(x for x in bounds if x is not None)
+    if atom.kind in ("floordiv", "div", "rem", "shr"):  # by 1 or more, which is claimed
+        return find_magnitude(machine, atom.args[0])
+    return find_magnitude(machine, atom.args[1]) if atom.kind == "mod" else None
 
 
 def fits(number: Poly, bits: int) -> Cond:
@@ -89,8 +147,11 @@ def fits(number: Poly, bits: int) -> Cond:
 
 def _arithmetic(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
     kind = op.types[0]
+    divides = op.name.startswith(("arith.div", "arith.rem", "arith.floordiv"))
     if any(isinstance(x, Data) for x in values):
         parts = tuple(machine.data(x) for x in values)
+        if divides and (parts[1].kind != "number" or is_zero(parts[1])):  # by 0 it is undefined
+            parts = (*parts, Data("undefined", kind.shape))
         return Data(op.name, kind.shape, parts, word=kind.dtype.name)
     if kind.dtype.bits == 1:
         return _logic(machine, op, values)
@@ -98,12 +159,32 @@ def _arithmetic(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
     if not is_ring(op.name):
         for side in (x, y):
             require_fit(machine, side, op.name)
-    if op.name.startswith(("arith.div", "arith.rem", "arith.floordiv")):
+    if divides:
         machine.claim("fit", f"{op.name} by what is positive", le(1, y.term))
+        _claim_rounding(machine, op, x.term)
+    if op.name.startswith("arith.sh"):
+        inside = le(0, y.term) & lt(y.term, kind.dtype.bits)
+        machine.claim("fit", "a shift by less than the width", inside)
     number = compute(op.name, x.term, y.term)
     if number is None:
         number = machine.unknown(f"{op.name} of what may be negative", kind.shape)
     return Ints(number, kind.shape, kind.dtype.bits)
+
+
+def _claim_rounding(machine: Machine, op: Op, number: Poly) -> None:
+    """Claim that a quotient of arguments is the same where one of them is 1.
+
+    Triton makes an argument of 1 a constant, and Python, which then divides, rounds down where the
+    kernel rounds towards zero.
+    """
+    if number.is_natural:
+        return
+    leaves = {x for x in walk(number) if x.is_leaf}
+    integers = (x.term for x in machine.arguments if isinstance(x, Ints))
+    own = [x for x in integers if x.constant is None and leaves & set(walk(x))]
+    if leaves <= {x for argument in own for x in walk(argument)}:
+        rounds_alike = le(0, number) | every(~eq(x, 1) for x in own)
+        machine.claim("fit", f"{op.name} of a constant that may be negative", rounds_alike)
 
 
 def _logic(machine: Machine, op: Op, values: Sequence[Any]) -> Bools:
@@ -128,9 +209,8 @@ def _compare(machine: Machine, op: Op, values: Sequence[Any]) -> Bools:
     if any(isinstance(x, Pointers) for x in values):
         return Bools(~eq(machine.unknown("a comparison of pointers", shape), 0), shape)
     x, y = map(machine.ints, values)
-    if op.keywords[0] not in ("eq", "ne"):
-        for side in (x, y):
-            require_fit(machine, side, "a comparison")
+    for side in (x, y):
+        require_fit(machine, side, "a comparison")
     cond = compare(op.keywords[0], x.term, y.term)
     if cond is None:
         cond = ~eq(machine.unknown("an unsigned comparison", shape), 0)
@@ -172,6 +252,9 @@ def _cast(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
         if op.name == "arith.extui" and not whole.term.is_natural:
             number = make("mod", whole.term, 1 << whole.bits)
             return Ints(number, kind.shape, kind.dtype.bits)
+    if kind.dtype.bits < whole.bits and _is_unknown(whole.term):
+        number = machine.unknown("the low bits of an unknown number", kind.shape)
+        return Ints(number, kind.shape, kind.dtype.bits)
     return Ints(whole.term, kind.shape, kind.dtype.bits)
 
 
@@ -215,7 +298,32 @@ def _transpose(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
 
 @rule("tt.reshape")
 def _reshape(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
+    if "allow_reorder" in op.keywords:  # the compiler chooses which element each lane gets
+        return machine.opaque(op, values, op.types[0])
     return reshape(values[0], op.types[0].shape)
+
+
+@rule(FLIP)
+def _flip(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
+    axis = op.integer("axis")
+    index = lane(axis, op.types[0].shape[axis])
+    swaps = {} if index.atom is None else {index.atom: op.types[0].shape[axis] - 1 - index}
+    return swap_lanes(values[0], swaps, op.types[0].shape)
+
+
+@rule("tt.gather")
+def _gather(machine: Machine, op: Op, values: Sequence[Any]) -> Any:
+    source, index = values
+    size = source.shape[op.integer("axis")]
+    atom = lane(op.integer("axis"), size).atom
+    is_inside = (
+        isinstance(index, Ints) and index.term.is_natural and (size - 1 - index.term).is_natural
+    )
+    if atom is None or not is_inside:
+        return machine.opaque(op, values, op.types[0])
+    require_fit(machine, index, op.name)
+    machine.forgo(index.hints)
+    return swap_lanes(source, {atom: index.term}, op.types[0].shape)
 
 
 def reshape(value: Any, shape: tuple[int, ...]) -> Any:

@@ -22,6 +22,8 @@ from gemmproof.reference.symbolic.interpreter.symbolic_values import (
     Ints,
     Pointers,
     SymbolicAccess,
+    fresh_lane,
+    swap_lanes,
 )
 from gemmproof.reference.symbolic.lemmas import lane
 from gemmproof.reference.symbolic.terms import (
@@ -269,8 +271,9 @@ class Machine:
     `known` is what holds of each program's number and each trip; `launched` holds of the launch, if
     it is not refused; `accesses`, `claims` and `branches` are in the order of the source; `uses`
     are loaded integers on which these depend; `dropped` are hints for which the lanes that matter
-    are not known. While `suppressed` nothing is recorded: a loop's body is first run to learn its
-    effect on the values that it carries.
+    are not known; `arguments` are the kernel's, `largest` numbers that loops' trips never exceed,
+    and `caller` is the line of the launch. While `suppressed` nothing is
+    recorded: a loop's body is first run to learn its effect on the values that it carries.
     """
 
     functions: dict[str, Function]
@@ -282,6 +285,8 @@ class Machine:
     branches: list[Branch] = field(default_factory=list)
     uses: list[tuple[Data, Cond, Where | None]] = field(default_factory=list)
     dropped: set[Any] = field(default_factory=set)
+    caller: Where | None = None
+    largest: dict[Atom, int] = field(default_factory=dict)
     path: Cond = TRUE
     launched: Cond = TRUE
     trips: tuple[Atom, ...] = ()
@@ -290,6 +295,7 @@ class Machine:
     pids: tuple[Poly, ...] = ()
     where: Where | None = None
     returned: list[tuple[Cond, list[Any]]] = field(default_factory=list)
+    arguments: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
         # all records are of a program that runs
@@ -306,6 +312,14 @@ class Machine:
             pids.append(term(atom))
         self.pids = tuple(pids)
 
+    def list_grids(self) -> Iterator[Claim]:
+        """Yield the claims that the launch's grid is within CUDA's limits."""
+        for axis, size, limit in zip("xyz", self.grid, GRID_LIMITS, strict=True):
+            within = le(size, limit)
+            if within != TRUE:
+                text = f"a grid of at most {limit} programs along {axis}"
+                yield Claim("grid", text, within, TRUE, self.caller)
+
     def run(self, arguments: Sequence[Any]) -> None:
         """Run the kernel on its arguments, if it has any program. Raises NotInterpretable."""
         if self.path == FALSE:
@@ -313,6 +327,7 @@ class Machine:
         kernel = next((f for f in self.functions.values() if f.public), None)
         if kernel is None:
             raise NotInterpretable("the module has no public function")
+        self.arguments = arguments
         self.call(kernel, arguments, None)
 
     # -- functions, blocks, operations -----------------------------------------------------------
@@ -431,6 +446,10 @@ class Machine:
         if kind.dtype.is_pointer or moved:
             raise NotInterpretable(f"{op.name} is not known over symbols", self.where)
         parts = tuple(self.data(x) for x in values if not isinstance(x, BlockWindow))
+        if not _is_lanewise(op):
+            parts = tuple(self.spread(x) for x in parts)
+        if op.name in _MAY_BE_UNDEFINED or not values:  # nothing but the GPU knows a clock
+            return Data(op.name, kind.shape, (*parts, Data("undefined", kind.shape)))
         if any(isinstance(x, Data) for x in values) or kind.dtype.is_float:
             return Data(op.name, kind.shape, parts)
         number = self.unknown(op.name, kind.shape)
@@ -472,6 +491,15 @@ class Machine:
         self.forgo(hints_of(value))
         return Data("address", getattr(value, "shape", ()))
 
+    def spread(self, value: Data) -> Data:
+        """Return a number of any lane: it is not known which."""
+        swaps = {}
+        for axis, n in enumerate(value.shape):
+            atom = lane(axis, n).atom
+            if atom is not None:
+                swaps[atom] = fresh_lane(next(self.numbers), n)
+        return swap_lanes(value, swaps, ())
+
     def symbol(self, name: str) -> Poly:
         """Return a new symbol of this launch; another run of it names the same ones."""
         return term(Atom("symbol", name, self.launch, next(self.numbers), is_natural=True))
@@ -493,6 +521,21 @@ class Machine:
 
 def _is_zero(number: Poly) -> Cond:
     return eq(number, 0)
+
+
+# operations of which each lane is computed from the same lane of the operands
+_LANEWISE = {
+    "tt.bitcast", "tt.clampf", "tt.extern_elementwise", "tt.fp_to_fp", "tt.int_to_ptr",
+    "tt.mulhiui", "tt.precise_divf", "tt.precise_sqrt", "tt.ptr_to_int",
+}  # fmt: skip
+# operations whose result may be undefined where each operand is defined: beyond a block or its bins
+_MAY_BE_UNDEFINED = {"tt.gather", "tt.histogram"}
+
+
+def _is_lanewise(op: Op) -> bool:
+    if op.name == "tt.elementwise_inline_asm":
+        return op.integer("packed_element", 1) == 1
+    return op.name in _LANEWISE or op.name.startswith(("arith.", "math."))
 
 
 def describe(value: Data) -> str:

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gemmproof.reference.symbolic.interpreter.integer_rules import is_zero, require_fit, reshape
+from gemmproof.reference.symbolic.interpreter.integer_rules import (
+    fits,
+    is_zero,
+    require_fit,
+    reshape,
+)
 from gemmproof.reference.symbolic.interpreter.interpret import Machine, NotInterpretable, rule
 from gemmproof.reference.symbolic.interpreter.symbolic_values import (
     BlockWindow,
@@ -31,7 +36,7 @@ from gemmproof.reference.symbolic.terms import (
     symbol,
     term,
 )
-from gemmproof.reference.ttir import DTYPES, Block, Op
+from gemmproof.reference.ttir import DTYPES, Op, find_combination
 
 # -- numbers -------------------------------------------------------------------------------------
 CASTS = ("arith.truncf", "arith.extf", "tt.fp_to_fp", "arith.sitofp", "arith.uitofp",
@@ -52,7 +57,7 @@ def _cast(machine: Machine, op: Op, values: Sequence[Any]) -> Data:
 @rule("arith.addf")
 def _add(machine: Machine, op: Op, values: Sequence[Any]) -> Data:
     x, y = (machine.data(x) for x in values)
-    return add(x, y, op.types[0].dtype.name)
+    return replace(add(x, y, op.types[0].dtype.name), shape=op.types[0].shape)
 
 
 def add(x: Data, y: Data, word: str = "") -> Data:
@@ -81,7 +86,8 @@ def _dot(machine: Machine, op: Op, values: Sequence[Any]) -> Data:
     kept = op.types[0].dtype.name
     word = op.attrs.get("inputPrecision", "ieee")
     product = Data("dot", shape, (left, right), over=k.atom, word=word)
-    return add(c, Data("cast", shape, (product,), word=kept), word=kept)
+    whole = add(c, Data("cast", shape, (product,), word=kept), word=kept)
+    return replace(whole, shape=shape)
 
 
 @rule("tt.reduce")
@@ -98,41 +104,35 @@ def _reduce(machine: Machine, op: Op, values: Sequence[Any]) -> list[Data]:
                 swaps[atom] = k if i == axis else lane(i - 1, n)
         parts.append((swap_lanes(x, swaps, ()), k.atom))
     shape = op.types[0].shape
-    if len(parts) == 1 and _is_sum(machine, op):
+    combined = find_combination(machine.functions, op)
+    if len(parts) == 1 and combined in ("arith.addf", "arith.addi"):
         kept = op.types[0].dtype.name
         return [Data("reduce", shape, (parts[0][0],), word=kept, over=parts[0][1])]
     inner = tuple(part for part, _ in parts)
     return [Data("tt.reduce", kind.shape, inner) for kind in op.types]
 
 
-def _is_sum(machine: Machine, op: Op) -> bool:
-    (block,) = op.regions[0]
-    return _adds(machine, [name for name, _ in block.args], [block])
-
-
-def _adds(machine: Machine, names: Sequence[str], body: Sequence[Block]) -> bool:
-    """Return whether a body, or the function it calls, returns the sum of its two arguments."""
-    first, last = body[0].ops[0], body[0].ops[-1]
-    if len(body[0].ops) != 2 or len(names) != 2 or sorted(first.operands) != sorted(names):
-        return False
-    if not last.name.endswith("return") or last.operands != first.results:
-        return False
-    if first.name == "tt.call":
-        callee = machine.functions.get(first.keywords[0])
-        return callee is not None and _adds(machine, [x for x, _ in callee.args], callee.body)
-    return first.name in ("arith.addf", "arith.addi")
-
-
 # -- sums ----------------------------------------------------------------------------------------
-def sum_up(first: Data, carried: Any, new: Data, trip: Atom) -> Data:
+def sum_up(machine: Machine, first: Data, carried: Any, new: Data, trip: Atom) -> Data:
     """Return a number after a loop: a sum over its trips if each adds to the one before."""
     rest = _rest(new, carried) if isinstance(carried, Data) else None
     if rest is None:
-        fixed = _without(new, carried.word) if isinstance(carried, Data) else new
-        return Data("carried", first.shape, (first, Data("sum", new.shape, (fixed,), over=trip)))
+        fixed, shape = new, first.shape
+        if isinstance(carried, Data):
+            fixed = _without(new, carried.word)
+            if _moves(new, carried):  # any lane of a trip may end in any lane of the result
+                first, fixed = machine.spread(first), machine.spread(fixed)
+        return Data("carried", shape, (first, Data("sum", shape, (fixed,), over=trip)))
     if rest.kind == "nothing":
         return first
-    return add(first, Data("sum", rest.shape, (rest,), over=trip))
+    return replace(add(first, Data("sum", first.shape, (rest,), over=trip)), shape=first.shape)
+
+
+def _moves(value: Data, carried: Data) -> bool:
+    """Return whether a value has the carried one in lanes other than its own."""
+    if value.kind == "hole" and value.word == carried.word:
+        return value.lanes != carried.lanes
+    return any(_moves(part, carried) for part in value.parts)
 
 
 _NOTHING = Data("nothing")
@@ -140,7 +140,7 @@ _NOTHING = Data("nothing")
 
 def _rest(value: Data, carried: Data) -> Data | None:
     """Return what a value adds to the carried value in it, or None if it is no such sum."""
-    if value == carried or (value.kind == "hole" and value.word == carried.word):
+    if value.kind == "hole" and (value.word, value.lanes) == (carried.word, carried.lanes):
         return _NOTHING
     if value.kind == "add":
         x, y = value.parts
@@ -302,8 +302,10 @@ def claim_rules(machine: Machine, base: Any, strides: Sequence[Poly]) -> None:
 @rule("tt.advance")
 def _advance(machine: Machine, op: Op, values: Sequence[Any]) -> BlockWindow:
     window, *moves = values
-    moved = (x + y for x, y in zip(window.starts, _terms(machine, moves), strict=True))
-    return replace(window, starts=tuple(moved))
+    pairs = zip(window.starts, _terms(machine, moves), strict=True)
+    starts = tuple(x + y for x, y in pairs)
+    machine.claim("fit", "where a window begins", every(fits(x, 32) for x in starts))
+    return replace(window, starts=starts)
 
 
 def _point_block(

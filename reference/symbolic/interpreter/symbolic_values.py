@@ -115,8 +115,8 @@ class Data:
 
     `kind`: "number" (`word` is its text), "load" (`access`), "dot" and "reduce" (the parts are
     contracted over `over`, a lane that no other value names), "sum" (the part is summed over the
-    trips of a loop, `over`), "choice" (by `cond`), "hole" (what a loop carries), "undefined",
-    "unknown", or the name of an operation on the parts.
+    trips of a loop, `over`), "choice" (by `cond`), "hole" (what a loop carries, in its lane
+    `lanes`), "undefined", "unknown", or the name of an operation on the parts.
     """
 
     kind: str
@@ -126,11 +126,13 @@ class Data:
     cond: Cond = TRUE
     access: Any = None
     over: Atom | None = None
+    lanes: tuple[Poly, ...] = ()
 
     def map(self, change: Callable[[Any], Any], shape: Shape) -> Data:
         parts = tuple(part.map(change, ()) for part in self.parts)
         access = None if self.access is None else self.access.map(change)
-        return replace(self, shape=shape, parts=parts, cond=change(self.cond), access=access)
+        cond, lanes = change(self.cond), tuple(map(change, self.lanes))
+        return replace(self, shape=shape, parts=parts, cond=cond, access=access, lanes=lanes)
 
 
 Value = Ints | Bools | Pointers | BlockWindow | Data
@@ -181,6 +183,7 @@ class SymbolicAccess:
 def list_named(value: Data) -> Iterator[Poly | Cond]:
     """Yield the terms and conditions that a number names, those of its parts too."""
     yield value.cond
+    yield from value.lanes
     if value.over is not None:
         yield term(value.over)
     if value.access is not None:
@@ -203,7 +206,8 @@ def rebind(value: Data, swaps: Mapping[Atom, Poly]) -> Data:
         over = swaps[over].atom
     parts = tuple(rebind(part, swaps) for part in value.parts)
     cond = substitute(value.cond, swaps, memo)
-    return replace(value, parts=parts, cond=cond, access=access, over=over)
+    lanes = tuple(substitute(x, swaps, memo) for x in value.lanes)
+    return replace(value, parts=parts, cond=cond, access=access, over=over, lanes=lanes)
 
 
 def swap_lanes(value: Any, swaps: Mapping[Atom, Poly], shape: Shape) -> Any:
@@ -269,7 +273,9 @@ class LoopVariable:
         self.symbols = [new_symbol("carried") for _ in self.first]
         self.atoms = [x.atom for x in self.symbols if x.atom is not None]
         if isinstance(init, Data):
-            self.value: Any = Data("hole", init.shape, word=str(id(self)))
+            lanes = tuple(lane(i, n) for i, n in enumerate(init.shape))
+            word = str(new_symbol("hole").named[0].number)
+            self.value: Any = Data("hole", init.shape, word=word, lanes=lanes)
         elif isinstance(init, Bools):
             self.value = Bools(~_zero(init.number + self.symbols[0]), init.shape)
         else:
@@ -277,7 +283,10 @@ class LoopVariable:
 
     def fill(self, added: Sequence[Poly]) -> Any:
         """Return the value with these terms added to its first one."""
-        if isinstance(self.init, Ints | Pointers):
+        if isinstance(self.init, Ints):  # only an argument that no trip changes remains one
+            is_given = self.init.is_given and added[0] == term(0)
+            return replace(self.init, term=self.init.term + added[0], is_given=is_given)
+        if isinstance(self.init, Pointers):
             return replace(self.init, term=self.init.term + added[0])
         if isinstance(self.init, BlockWindow):
             base = replace(self.init.base, term=self.init.base.term + added[0])

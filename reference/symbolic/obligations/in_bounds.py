@@ -21,8 +21,20 @@ from gemmproof.reference.symbolic.obligations.indices import (
     locate,
     split_choices,
 )
+from gemmproof.reference.symbolic.obligations.vectors import are_aligned, list_runs
 from gemmproof.reference.symbolic.solver import YES, Solver
-from gemmproof.reference.symbolic.terms import FALSE, TRUE, Atom, Cond, Poly, every, le, lt, term
+from gemmproof.reference.symbolic.terms import (
+    FALSE,
+    TRUE,
+    Atom,
+    Cond,
+    Poly,
+    every,
+    le,
+    lt,
+    make,
+    term,
+)
 
 # -- lanes ---------------------------------------------------------------------------------------
 # whether the memory that a load reads is initialized by then; the stores that launches made to it
@@ -97,7 +109,8 @@ def judge_claim(solver: Solver, claim: Claim, small: tuple[Atom, ...]) -> Verdic
     verdict = ask(solver, claim.text, claim.where, cond, (path,), small)
     if verdict.status == REFUTED and claim.text != "tl.assume":
         # a fault only in lanes that reach a store
-        return Verdict(OPEN, claim.text, claim.where, "it does not hold in every lane")
+        every_one = "size" if claim.kind == "grid" else "lane"
+        return replace(verdict, status=OPEN, why=f"it does not hold for every {every_one}")
     return verdict
 
 
@@ -105,13 +118,19 @@ def judge_hint(
     solver: Solver, claim: Claim, small: tuple[Atom, ...], machines: Sequence[Machine],
     stores: Iterable[SymbolicAccess], list_stores: Stores,
 ) -> Verdict:  # fmt: skip
-    """Judge whether a hint is true in the lanes that matter, or in every lane.
+    """Judge whether a hint is true in every lane, or where it matters.
 
-    `stores` are those to results; `list_stores` returns those to the memory that a load reads.
+    In vectors that it gives accesses the alignment matters for every lane, and that lanes are
+    consecutive for those that matter. `stores` are those to results; `list_stores` returns those to
+    the memory that a load reads.
     """
     number = claim.number
-    if number is not None and _is_harmless(solver, number, machines, stores, list_stores):
-        return Verdict(PROVED, claim.text, claim.where)
+    if number is not None:
+        own = [machine for machine in machines if machine.launch == number[0]]
+        if all(are_aligned(solver, machine) for machine in own) and _is_harmless(
+            solver, number, machines, stores, list_stores
+        ):
+            return Verdict(PROVED, claim.text, claim.where)
     return judge_claim(solver, claim, small)
 
 
@@ -121,9 +140,13 @@ def _is_harmless(
 ) -> bool:  # fmt: skip
     """Return whether lanes for which a hint is false are not stored to and reach no stored lane."""
 
+    launches = {machine.launch: machine for machine in machines}
+
     def is_true(access: SymbolicAccess, given: Cond) -> bool:
         here = (given, access.path, access.mask)
-        conds = (cond for n, cond in access.hints if n == number)
+        conds = [cond for n, cond in access.hints if n == number]
+        if conds:
+            conds += list_runs(launches[access.launch], access)
         return all(solver.follows(cond, *here) == YES for cond in conds)
 
     waiting: list[tuple[Data, Cond]] = []
@@ -225,11 +248,11 @@ def _judge_bounds(
 
 def is_dense(tensor: Any) -> bool:
     """Return whether every address from a tensor's first element to its last is an element."""
-    step = term(1)
+    step = usual = term(1)
     for n, stride in reversed(list(zip(tensor.owner_shape, tensor.owner_strides, strict=True))):
-        if n.constant != 1 and stride != step:
+        if n.constant != 1 and stride not in (step, usual):
             return False
-        step = step * n
+        step, usual = step * n, usual * make("max", n, 1)  # torch's if an axis may be empty
     return True
 
 

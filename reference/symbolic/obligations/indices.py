@@ -35,8 +35,8 @@ PROVED, REFUTED, OPEN = "proved", "refuted", "open"
 class Verdict:
     """The outcome of one obligation: `text` describe it, of a load or store at `where`.
 
-    `why`: the reason if it is open. `model`: the symbols' values at which it fails. `lacks`: the
-    condition that fails there.
+    `why`: the reason if it is open. `model`: the symbols' values at which it fails; if it is open,
+    where it may lead to a fault. `lacks`: the condition that fails there.
     """
 
     status: str

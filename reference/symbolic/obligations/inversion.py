@@ -77,6 +77,8 @@ class Inversion:
     def _renew(self) -> None:
         """Rewrite the atoms of digits, now that more digits are known."""
         for atom in list(self.digits):
+            if atom.is_leaf:
+                continue
             others = {k: v for k, v in self.digits.items() if k is not atom}
             rewritten = make(atom.kind, *(substitute(x, others) for x in atom.args)).atom
             if rewritten is not None:

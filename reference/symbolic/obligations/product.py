@@ -49,6 +49,8 @@ from gemmproof.reference.ttir import DTYPES
 # -- contraction ---------------------------------------------------------------------------------
 # types in which sums of integers that are exact in the declared accumulator stay exact
 WIDE = ("f32", "f64", "i32", "i64")
+INTEGERS = ("i32", "i64", "f64")
+F32_INTEGERS = 2**24  # the integers up to here are floats of 32 bits
 # kinds of data whose `word` is the type that they are kept in
 _KEPT = ("cast", "add", "arith.addi", "reduce", "mul", "arith.muli")
 MOST = 16  # products in one sum
@@ -96,22 +98,26 @@ class Contraction:
 
 
 def find_contractions(
-    value: Data, contents: Contents, truncates: bool, is_last: bool = True
+    value: Data, contents: Contents, product: WantedProduct, is_last: bool = True
 ) -> list[Contraction]:
     """Return the sums of products that a number is the sum of. Raises NoProduct.
 
-    With `is_last` the last cast is the result's own; sums before it must be wide. With `truncates`
-    a dot may take its operands as tf32.
+    With `is_last` the last cast is the result's own; sums before it must be wide.
     """
     if is_last and value.kind == "cast":
         value = value.parts[0]
     contractions = []
-    for contraction in _Sums(contents).contract(value, Over(), every(())):
+    wide: tuple[str, ...] = WIDE
+    if product.largest:
+        most = F32_INTEGERS // product.largest**2  # products of which every sum is exact
+        holds = most > 0 and contents.solver.follows(le(product.depth, most)) == YES
+        wide = WIDE if holds else INTEGERS
+    for contraction in _Sums(contents, wide).contract(value, Over(), every(())):
         rounds = contraction.precision != "ieee" and "f32" in (
             contraction.a.dtype,
             contraction.b.dtype,
         )
-        if rounds and not truncates:
+        if rounds and not product.truncates:
             raise NoProduct(f"a product of operands rounded to {contraction.precision}")
         contractions.append(contraction)
         if len(contractions) > MOST:
@@ -122,12 +128,13 @@ def find_contractions(
 @dataclass(slots=True)
 class _Sums:
     contents: Contents
+    wide: tuple[str, ...]
 
     def contract(self, value: Data, over: Over, cond: Cond) -> Iterator[Contraction]:
         """Yield the products that a number is the sum of, over lanes and trips, under `cond`."""
         if is_zero(value):
             return
-        if value.kind in _KEPT and value.word and value.word not in WIDE:
+        if value.kind in _KEPT and value.word and value.word not in self.wide:
             what = "products" if value.kind in ("mul", "arith.muli") else "sums"
             raise NoProduct(f"{what} kept in {value.word}")
         if value.kind in ("cast", "add", "arith.addi"):
@@ -210,11 +217,13 @@ def _keeps(value: Data) -> bool:
 class WantedProduct:
     """The product to prove: its operands' names and shapes, and what may be rounded.
 
-    With `truncates` a dot may take its operands as tf32.
+    With `truncates` a dot may take its operands as tf32. `largest` is the largest magnitude of
+    operands that are integers; 0: they are floats, and their values small integers.
     """
 
     shapes: Mapping[str, tuple[Poly, ...]]
     truncates: bool
+    largest: int
     small: tuple[Atom, ...]
 
     @property
@@ -293,7 +302,7 @@ def judge_product(
             raise NoProduct(f"{store.tensor.name} has other rows and columns than the product")
         assert store.value is not None
         contents.asked.clear()
-        contractions = find_contractions(store.value, contents, product.truncates, leaving.is_last)
+        contractions = find_contractions(store.value, contents, product, leaving.is_last)
         for question in contents.asked:
             yield stored.ask(question.what, question.load, question.goal, *question.given)
         shares = []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
+import sys
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +15,19 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from gemmproof.reference.fake_cuda import fake_gpu
+from gemmproof.reference.fake_cuda.multiprocessors import COUNT, multiprocessors
+from gemmproof.reference.fake_cuda.tensors import unknown_listeners
 from gemmproof.reference.provenance import owner, raising_line, words_of
 from gemmproof.reference.simulation import SimulatorError
 from gemmproof.reference.symbolic.terms import Atom, Cond, every
+from gemmproof.reference.symbolic.tracing.host_values import (
+    as_concrete,
+    converts_to_show,
+    is_users,
+)
 from gemmproof.reference.symbolic.tracing.symbolic_shapes import (
     Decisions,
     Shapes,
-    as_concrete,
     here,
     without_compiler,
     without_imports,
@@ -92,21 +100,23 @@ def trace_wrapper(
     most_paths: int = 64,
     config: int = 0,
     deadline: float | None = None,
+    sms: int | None = None,
 ) -> Trace:
     """Trace the paths through `call`, which receives tensors for `operands` by their names.
 
     It runs with the sizes `hint`, which meet `domain`; for each decision, `find` is asked for sizes
     that decide otherwise, as a value for each symbol, and it runs again. Paths that differ in
-    decisions alone are merged. `config` selects the configuration of autotuned kernels. Tracing
-    ends after `most_paths` runs or at `deadline`, in counted seconds. `call` must restore state
-    that the wrapper keeps from call to call.
+    decisions alone are merged. `config` selects the configurations of autotuned kernels, `sms` the
+    number of multiprocessors, None that of `target`. Tracing ends after `most_paths` runs or at
+    `deadline`, in counted seconds. `call` must restore state that the wrapper keeps from call to
+    call.
     """
     waiting: deque[tuple[list[Guard], Guard]] = deque()
     seen: dict[tuple[Cond, ...], Path] = {}
     unvisited: list[Unvisited] = []
 
     def visit(sizes: Mapping[Atom, int], bound: int) -> Path:
-        path = _run(call, operands, domain, target, sizes, config, deadline)
+        path = _run(call, operands, domain, target, sizes, config, sms, deadline)
         key = tuple(cond for cond, _ in path.guards)
         if key not in seen:
             seen[key] = path
@@ -155,6 +165,7 @@ def _run(
     target: str | None,
     hints: Mapping[Atom, int],
     config: int,
+    sms: int | None,
     deadline: float | None,
 ) -> Path:
     """Run the wrapper once with the sizes `hints`."""
@@ -162,11 +173,15 @@ def _run(
         sizes = Decisions(domain, dict(hints), deadline)
         no_memory = Shapes(shape_env=sizes, allow_non_fake_inputs=True)
     watch = Watch(sizes, target, config)
-    failed, results = None, []
+    failed, results, asked = None, [], list[str]()
     try:
         with ExitStack() as stack:
-            stack.enter_context(swap(((Decisions, "running", sizes),)))
+            running = (Decisions, "running", sizes)
+            showing = (Decisions, "converts_to_show", staticmethod(converts_to_show))
+            stack.enter_context(swap((running, showing)))
             stack.enter_context(fake_gpu(target))
+            asked = stack.enter_context(multiprocessors(sms))
+            stack.enter_context(_keep_unknown(sizes))
             stack.enter_context(swap(as_concrete()))
             # it also raises what it logs
             stack.enter_context(swap(((fake_tensor.log, "disabled", True),)))
@@ -183,7 +198,22 @@ def _run(
     values = {str(atom): value for atom, value in sizes.hints.items()}
     failed = sizes.failure or failed
     parts = (sizes.decisions, watch.launches, watch.operations, results, values)
-    return Path(*parts, failed, watch.variants)
+    return Path(*parts, failed, watch.variants, COUNT in asked, dict(sizes.hints))
+
+
+@contextmanager
+def _keep_unknown(sizes: Decisions) -> Iterator[None]:
+    """Keep what the wrapper asks of the device and is not known: a real one would answer."""
+
+    def listen(error: SimulatorError) -> None:
+        if is_users(sys._getframe(1)):
+            sizes.fail(error.message, error.where)
+
+    unknown_listeners.append(listen)
+    try:
+        yield
+    finally:
+        unknown_listeners.remove(listen)
 
 
 def _explain(error: Exception) -> NotKnown:
@@ -196,10 +226,13 @@ def _explain(error: Exception) -> NotKnown:
         return NotKnown(error.message, where, raised=False)
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
         return NotKnown(f"elements of a tensor are read on the host ({error.func})", where)
-    if "unhashable type: non-nested" in text or "unhashable type: 'SymInt'" in text:
-        return NotKnown("a size is the key of a table", where)
     message = f"raises {type(error).__name__}{': ' * bool(text)}{text}"
-    return NotKnown(message, where, raised=_is_own(error))
+    if _STAND_INS.search(text):  # a call that has no such argument would not have raised
+        return NotKnown(f"not supported for symbolic sizes: {message}", where)
+    return NotKnown(message, where, raised=_is_own(error) or type(error) is ZeroDivisionError)
+
+
+_STAND_INS = re.compile(r"\b(Sym(Int|Bool|Float)|(Fake|Functional)Tensor|\w*StandIn)\b")
 
 
 def _is_own(error: BaseException) -> bool:

@@ -276,8 +276,10 @@ def _unsqueeze(sizes: Decisions, x: torch.Tensor, axis: int) -> torch.Tensor:
     return x.as_strided(shape, strides, x.storage_offset())
 
 
-def _view(sizes: Decisions, x: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor | None:
+def _view(sizes: Decisions, x: torch.Tensor, shape: Any) -> torch.Tensor | None:
     """Return a view of a dense tensor, which is dense too."""
+    if isinstance(shape, torch.dtype):
+        return None
     target, (n, s) = [*map(sizes.term, shape)], _measure(sizes, x)
     if s != _list_usual(n) or any(m.constant == -1 for m in target):
         return None

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import builtins
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import reduce
 from math import gcd, inf
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch._guards import Source
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from gemmproof.reference.fake_cuda.tensors import CPU, CUDA, is_host
-from gemmproof.reference.provenance import calling_line, owner
+from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulation import NOWHERE, Where
 from gemmproof.reference.symbolic.terms import (
     FALSE,
@@ -45,7 +42,6 @@ from gemmproof.reference.symbolic.tracing.trace import (
     to_cond,
     to_term,
 )
-from gemmproof.reference.triton_hooks import Change
 from gemmproof.reference.work import METER, counted_seconds
 
 # -- torch's tracing -----------------------------------------------------------------------------
@@ -125,61 +121,6 @@ class Shapes(FakeTensorMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # torch would import its compiler to switch it off
-
-
-# -- values of the host --------------------------------------------------------------------------
-_isinstance, _max, _min = isinstance, max, min
-
-
-def as_concrete() -> tuple[Change, ...]:
-    """Return the patches for tracing a wrapper; code of torch and Triton sees no difference.
-
-    Python's own max and min would compare, and each order of the sizes would be a path.
-    """
-    actual = vars(FakeTensor)["device"]
-
-    def device(self: Any) -> Any:
-        if not _asked_by_user():
-            return actual.__get__(self)
-        return CPU if is_host(self) else CUDA
-
-    return (
-        (FakeTensor, "device", property(device, actual.fset)),
-        (builtins, "isinstance", _is_instance),
-        (builtins, "max", _symbolic(_max, torch.sym_max)),
-        (builtins, "min", _symbolic(_min, torch.sym_min)),
-    )
-
-
-def as_before() -> tuple[Change, ...]:
-    """Return the patches that restore Python's own functions, which are faster."""
-    return tuple((builtins, own.__name__, own) for own in (_isinstance, _max, _min))
-
-
-def _asked_by_user() -> bool:
-    """Return whether the caller of the function that asks is not library code."""
-    return owner(sys._getframe(2).f_code.co_filename) != "library"
-
-
-def _is_instance(x: Any, kind: Any) -> bool:
-    if _isinstance(x, kind):
-        return True
-    return type(x) in _PLAIN and _asked_by_user() and _isinstance(_PLAIN[type(x)], kind)
-
-
-_PLAIN: dict[type, Any] = {torch.SymInt: 2, torch.SymBool: True, torch.SymFloat: 0.5}
-
-
-def _symbolic(original: Any, fold: Any) -> Any:
-    def extreme(*args: Any, **kwargs: Any) -> Any:
-        items = list(args[0]) if len(args) == 1 and type(args[0]) in (tuple, list) else args
-        if not kwargs and len(items) > 1 and any(type(x) is torch.SymInt for x in items):
-            plain = all(type(x) in (int, torch.SymInt) for x in items)
-            if plain and _asked_by_user():
-                return reduce(fold, items)
-        return original(*args, **kwargs)
-
-    return extreme
 
 
 # -- known relations -----------------------------------------------------------------------------
@@ -364,6 +305,8 @@ class Decisions(ShapeEnv):
     """
 
     running: Decisions | None = None
+    # whether the number that torch asks for only becomes part of a message
+    converts_to_show: Callable[[], bool] = staticmethod(lambda: False)
 
     def __init__(self, domain: Cond, hints: dict[Atom, int], deadline: float | None) -> None:
         super().__init__(
@@ -506,6 +449,8 @@ class Decisions(ShapeEnv):
             value = self.number(what)
             if value is not None:
                 return value
+            if self.converts_to_show():
+                return int(evaluate(what, self.hints))
             raise self.fail(f"{what} is a size, made a number here")
         raise self.fail(f"{orig_expr} is made of sizes, and a number is made of it here")
 

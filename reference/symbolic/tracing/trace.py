@@ -11,6 +11,7 @@ from gemmproof.reference.simulation import Where
 from gemmproof.reference.symbolic.terms import (
     FALSE,
     TRUE,
+    Atom,
     Cond,
     Poly,
     eq,
@@ -22,6 +23,7 @@ from gemmproof.reference.symbolic.terms import (
     some,
     term,
 )
+from gemmproof.reference.triton_hooks import select
 from gemmproof.reference.ttir import Function
 
 
@@ -131,7 +133,9 @@ class TracedLaunch:
     TensorView, a HostDescriptor, a Poly for any integer, a float or a SizedFloat; `parameters` are
     their names in the kernel, "sa[0]" for an item of a tuple. An integer that depends on the sizes
     is a parameter of 32 bits: if it is 1, or more than 32 bits hold, Triton specialises again, and
-    that specialisation is not this one. `constants` are by name.
+    that specialisation is not this one, but those that are `typed` keep the type that the kernel
+    declares. `constants` are by name. Launches with the same `choice` run in the same one of their
+    tuner's `configs`.
     """
 
     kernel: str
@@ -144,6 +148,8 @@ class TracedLaunch:
     where: Where | None
     config: int
     configs: int
+    choice: int = 0
+    typed: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -170,8 +176,9 @@ Guard = tuple[Cond, Where | None]
 class Path:
     """The wrapper's behaviour for all sizes that meet `guards`, its decisions in order.
 
-    `sizes` are those that it ran with; `failed` is the reason why the rest is not known. `variants`
-    are, by a launch's index, the launches in each configuration of its tuner.
+    `sizes` are those that it ran with, as `hints` are by their symbols; `failed` is the reason why
+    the rest is not known. `variants` are, by a launch's index, the launches in each configuration
+    of its tuner. `asks_sms`: the run read the number of multiprocessors.
     """
 
     guards: list[Guard]
@@ -181,16 +188,23 @@ class Path:
     sizes: Mapping[str, int] = field(default_factory=dict)
     failed: NotKnown | None = None
     variants: Mapping[int, list[TracedLaunch]] = field(default_factory=dict)
+    asks_sms: bool = False
+    hints: Mapping[Atom, int] = field(default_factory=dict)
 
     def take(self, config: int) -> Path | None:
         """Return the same path in another configuration, or None if it was not seen there."""
-        launches = list(self.launches)
+        launches, selected = list(self.launches), select(config, self.choices)
         for i, launch in enumerate(launches):
             if launch.configs > 1:
                 if i not in self.variants:
                     return None
-                launches[i] = self.variants[i][config % launch.configs]
+                launches[i] = self.variants[i][selected[launch.choice]]
         return replace(self, launches=launches)
+
+    @property
+    def choices(self) -> dict[int, int]:
+        """The number of configurations of each choice that a tuner makes."""
+        return {x.choice: x.configs for x in self.launches if x.configs > 1}
 
     @property
     def condition(self) -> Cond:
@@ -300,6 +314,8 @@ def to_term(expr: Any, names: Names) -> Poly:
     if is_condition(expr):
         return flag(to_cond(expr, names))
     parts = [to_term(part, names) for part in expr.args if kind != "Pow"]
+    if kind == "Abs":
+        return make("max", parts[0], -parts[0])
     if kind == "Add":
         return reduce(lambda x, y: x + y, parts)
     if kind == "Mul":

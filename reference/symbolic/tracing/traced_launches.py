@@ -9,18 +9,24 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+)
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from triton.compiler.compiler import make_backend
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from gemmproof.reference.simulation import CompileError
 from gemmproof.reference.simulator.call import EMPTY
 from gemmproof.reference.simulator.launch import Kernel, intercept_launches
-from gemmproof.reference.symbolic.terms import Atom, Poly, le, term
+from gemmproof.reference.symbolic.terms import Atom, Poly, eq, every, le, term, walk
+from gemmproof.reference.symbolic.tracing.host_values import as_before
 from gemmproof.reference.symbolic.tracing.memory_layouts import are_dense, lay_out
-from gemmproof.reference.symbolic.tracing.symbolic_shapes import Decisions, as_before, here
+from gemmproof.reference.symbolic.tracing.symbolic_shapes import Decisions, here
 from gemmproof.reference.symbolic.tracing.trace import (
     HostDescriptor,
     Memory,
@@ -32,7 +38,7 @@ from gemmproof.reference.symbolic.tracing.trace import (
     TracedLaunch,
 )
 from gemmproof.reference.triton_frontend import identify, make_ttir
-from gemmproof.reference.triton_hooks import TunedLaunch, intercept, swap
+from gemmproof.reference.triton_hooks import Choices, TunedLaunch, intercept, swap
 from gemmproof.reference.ttir import TORCH, Function, ReadError, read_module
 
 # -- stand-ins for Triton's types ----------------------------------------------------------------
@@ -85,6 +91,10 @@ def _map(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
+def _map_values(named: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    return {name: _map(x, change) for name, x in named.items()}
+
+
 def stand_in(value: Any) -> Any:
     """Return a launch argument as the binder takes it."""
     return _map(value, _stand_in)
@@ -115,6 +125,7 @@ def restore(value: Any) -> Any:
 # -- memory of the wrapper -----------------------------------------------------------------------
 # allocations, for which torch asks only for the size in bytes
 _SIZED = EMPTY | {f"aten::{name}" for name in ("zeros", "ones", "full", "new_zeros", "new_full")}
+_RESIZING = ("aten::resize_", "aten::resize_as_")
 _ALIGNED = 512  # CUDA's allocator
 _OFFSET = 64  # of an operand in its allocation, in the first run
 
@@ -130,13 +141,17 @@ class Watch(TorchDispatchMode):
 
     def __init__(self, sizes: Decisions, target: str | None, config: int) -> None:
         super().__init__()
-        self.sizes, self.target, self.config = sizes, f"symbolic {target}", config
+        self.sizes, self.target = sizes, f"symbolic {target}"
+        # the symbols of all tensors of this call
+        self.env: Any = sizes
+        self.choices, self.chosen = Choices(config), (0, 0)
         self.launches: list[TracedLaunch] = []
         self.variants: dict[int, list[TracedLaunch]] = {}
         self.operations: list[TorchCall] = []
         self.tuning = 0  # number of Triton's tuners that are running
         self._memories: dict[int, Memory] = {}
         self._defined: set[int] = set()
+        self._viewed: set[int] = set()
         # a freed tensor's storage number is reused for the next
         self._kept: list[torch.Tensor] = []
 
@@ -181,9 +196,10 @@ class Watch(TorchDispatchMode):
         """Return a tensor's current view, of another `dtype` if it is read as that."""
         memory = self._memory(tensor)
         mode = getattr(tensor, "fake_mode", None)
-        if mode is not None and mode.shape_env is not self.sizes:
+        if mode is not None and mode.shape_env is not self.env:
             raise self.sizes.fail("a tensor that was kept from an earlier call")
         terms = self.sizes.term
+        self._viewed.add(memory.number)
         return TensorView(
             memory,
             _name(dtype or tensor.dtype),
@@ -241,18 +257,23 @@ class Watch(TorchDispatchMode):
         before = sizes.sizing
         sizes.sizing = schema.name in _SIZED
         try:
-            result = lay_out(sizes, func, args, kwargs)
+            result = _lay_out(sizes, func, args, kwargs)
             if result is None:
                 result = func(*args, **kwargs)
         finally:
             sizes.sizing = before
         tensors = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+        if any(x.is_neg() or x.is_conj() for x in tensors):
+            raise sizes.fail(f"{func}: a view of negated or conjugate numbers")
         written = list(_list_written(schema, args, kwargs))
         tensors += [x for x in written if all(x is not y for y in tensors)]  # some return nothing
         empty = schema.name in EMPTY
         for tensor in tensors:
             self._memory(tensor, defined=not empty)
+        if schema.name in _RESIZING:
+            self._resize(args[0])
         views = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
+        views |= torch.Tag.inplace_view in func.tags
         if empty or views or func.namespace == "prim" or not tensors:
             return result
         if schema.is_mutable:
@@ -264,6 +285,16 @@ class Watch(TorchDispatchMode):
         )
         return result
 
+    def _resize(self, tensor: torch.Tensor) -> None:
+        """Take a new size for that of the whole allocation, if nothing was done in it before."""
+        memory = self._memory(tensor)
+        if memory.is_operand or memory.number in self._viewed:
+            raise self.sizes.fail(f"the memory of {memory.name} is resized after it was used")
+        memory.shape, memory.strides = (
+            tuple(map(self.sizes.term, x)) for x in (tensor.shape, tensor.stride())
+        )
+        self._defined.discard(memory.number)
+
     def _define(self, written: list[torch.Tensor]) -> None:
         """Mark memories that are written whole as defined; partial writes may not define them."""
         for tensor in written:
@@ -271,6 +302,17 @@ class Watch(TorchDispatchMode):
             own = view.owner_shape, view.owner_strides
             if (view.shape, view.strides) == own and view.offset == term(0):
                 self._defined.add(view.storage)
+
+
+def _lay_out(sizes: Decisions, func: Any, args: Any, kwargs: Any) -> Any:
+    """Return the result of an operation without elements, or None; an error of ours ends the path.
+
+    The wrapper would take it for torch's own refusal, which is a RuntimeError.
+    """
+    try:
+        return lay_out(sizes, func, args, kwargs)
+    except (TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
+        raise sizes.fail(f"{func} is not followed: {error}") from error
 
 
 def _list_written(schema: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
@@ -291,6 +333,9 @@ def _name(dtype: Any) -> str:
     return TORCH.get(str(dtype)) or TORCH.get(f"torch.{dtype}") or str(dtype)
 
 
+READ_ON_HOST = "elements of a tensor are read on the host"
+
+
 class Answers(TorchFunctionMode):
     """Answers queries on tensors without memory that torch would split into many, or cannot."""
 
@@ -304,6 +349,10 @@ class Answers(TorchFunctionMode):
         if args and isinstance(args[0], FakeTensor):
             if name == "data_ptr":
                 return self.watch.address(args[0])
+            if name == "resize_as_" and len(args) == 2 and not kwargs:
+                return args[0].resize_(args[1].shape)
+            if name == "__get__" and func.__self__ is torch.Tensor.nbytes:
+                return args[0].numel() * args[0].element_size()
             if name in ("contiguous", "is_contiguous") and len(args) == 1 and not kwargs:
                 dense = self.watch.is_contiguous(args[0])
                 if name == "is_contiguous":
@@ -311,7 +360,11 @@ class Answers(TorchFunctionMode):
                 with self:
                     form = torch.contiguous_format
                     return args[0] if dense else args[0].clone(memory_format=form)
-        return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            # kept: the wrapper may catch it
+            raise self.watch.sizes.fail(f"{READ_ON_HOST} ({error.func})") from error
 
 
 # -- launches ------------------------------------------------------------------------------------
@@ -343,7 +396,7 @@ class TracedKernel(Kernel):
         _note(self, (x, y, z), args)
 
 
-def _compile(src: Any, target: Any = None, options: Any = None, **_: Any) -> TracedKernel:
+def compile_traced(src: Any, target: Any = None, options: Any = None, **_: Any) -> TracedKernel:
     """Compile a specialisation, in place of Triton's compiler."""
     backend = make_backend(target)
     given = dict(options or {})
@@ -381,13 +434,22 @@ def trace_launches(watch: Watch) -> Iterator[None]:
         def symbolic(bound: Any) -> Any:
             return grid({name: restore(x) for name, x in bound.items()})
 
+        def compile_with(ones: set[Poly]) -> None:
+            def change(x: Any) -> Any:
+                is_one = type(x) is torch.SymInt and watch.sizes.term(x) in ones
+                return 1 if is_one else _stand_in(x)
+
+            given, named = _map(tuple(positional), change), _map_values(keywords, change)
+            original(kernel, *given, grid=(1,), warmup=True, **named)
+
         with swap([(kernel, "pre_run_hooks", [])]):
+            _refuse_ones(watch.sizes, (positional, *keywords.values()), compile_with)
             return original(
                 kernel,
                 *map(stand_in, positional),
                 grid=symbolic if callable(grid) else grid,
                 warmup=warmup,
-                **{name: stand_in(x) for name, x in keywords.items()},
+                **_map_values(keywords, _stand_in),
             )
 
     def tune(launch: TunedLaunch) -> Any:
@@ -396,6 +458,20 @@ def trace_launches(watch: Watch) -> Iterator[None]:
             return launch.choose()
         finally:
             watch.tuning -= 1
+
+    def prune(original: Any, tuner: Any, kwargs: Any, *args: Any) -> Any:
+        """Require that its key decides what a tuner prunes: later calls may reuse its choice."""
+        first = len(watch.sizes.decisions)
+        configs = original(tuner, kwargs, *args)
+        named = {**tuner.nargs, **kwargs}
+        keys = [x for name in tuner.keys if type(x := named.get(name)) is torch.SymInt]
+        known = {watch.sizes.term(x).atom for x in keys}
+        for cond, where in watch.sizes.decisions[first:]:
+            unknown = [x for x in walk(cond) if x.is_leaf and x not in known]
+            if unknown and len(tuner.configs) > 1:
+                name = unknown[0].args[0]
+                raise watch.sizes.fail(f"a tuner prunes by {name}, which its key lacks", where)
+        return configs
 
     def next_power_of_2(original: Any, n: Any) -> Any:
         """Decide between the powers, so that each is a path."""
@@ -414,8 +490,10 @@ def trace_launches(watch: Watch) -> Iterator[None]:
         original(descriptor)
 
     with (
-        intercept(launch=run, tune=tune, next_power_of_2=next_power_of_2, describe=describe),
-        intercept_launches(cast(Any, watch), _compile),
+        intercept(
+            launch=run, tune=tune, prune=prune, next_power_of_2=next_power_of_2, describe=describe
+        ),
+        intercept_launches(cast(Any, watch), compile_traced),
         intercept(tune=lambda launch: _try_all(watch, launch)),
     ):
         yield
@@ -427,23 +505,51 @@ def _try_all(watch: Watch, launch: TunedLaunch) -> Any:
     If a hook does more than set arguments, or a configuration is refused, these get separate runs
     of the wrapper. The chosen one comes last again, as after tuning.
     """
-    first, done, chosen = len(watch.launches), len(watch.operations), watch.config
+    first, done = len(watch.launches), len(watch.operations)
     result = launch.choose()
-    configs = watch.configs
+    configs, chosen = watch.configs, watch.chosen[1]
     if watch.tuning or configs < 2 or len(watch.operations) > done + 1:
         return result
     before = watch.save()
     try:
         for config in (*range(configs), chosen):
-            watch.config = config
+            watch.choices.forced = config
             launch.choose()
         if watch.save()[1:] == before[1:] and len(watch.operations) == done + configs + 2:
             watch.variants[first] = watch.launches[first + 1 : -1]
     except Exception:
         watch.variants.pop(first, None)
-    watch.config = chosen
+    watch.choices.forced = None
     watch.restore(before)
     return result
+
+
+def _refuse_ones(
+    sizes: Decisions, arguments: Any, compile_with: Callable[[set[Poly]], None]
+) -> None:
+    """Decide whether arguments are 1 that Triton refuses to compile as the constant 1.
+
+    It refuses what constants lack: `K.to(tl.int64)`. Raises CompileError where they are.
+    """
+    terms = [sizes.term(x) for x in tree_leaves(arguments) if type(x) is torch.SymInt]
+    ones = {x for x in terms if x.constant is None and sizes.known.implies(eq(x, 1)) is not False}
+    refused = _find_refusals([ones] if ones else [], compile_with)
+    alone = _find_refusals([{x} for x in terms if x in ones] if refused else [], compile_with)
+    for chosen, error in alone or refused:
+        if sizes.decide(every(eq(x, 1) for x in chosen)):
+            raise error
+
+
+def _find_refusals(
+    choices: list[set[Poly]], compile_with: Callable[[set[Poly]], None]
+) -> list[tuple[set[Poly], CompileError]]:
+    refused = []
+    for ones in choices:
+        try:
+            compile_with(ones)
+        except CompileError as error:
+            refused.append((ones, error))
+    return refused
 
 
 def _settle(sizes: Decisions, kernel: Any, name: str, value: Any) -> Any:
@@ -491,8 +597,10 @@ def _note(kernel: TracedKernel, grid: tuple[Any, ...], args: tuple[Any, ...]) ->
             {_parameter(src, k): getattr(x, "value", x) for k, x in src.constants.items()},
             {k: getattr(kernel.metadata, k) for k in ("num_warps", "num_stages", "num_ctas")},
             where,
-            watch.config % watch.configs,
+            watch.chosen[1],
             watch.configs,
+            watch.chosen[0],
+            frozenset(x.name for x in src.fn.params if x.annotation_type),
         )
     )
     watch.operations.append(TorchCall("launch", (len(watch.launches) - 1,), {}, (), where))

@@ -17,7 +17,7 @@ from gemmproof.backends.simulate import Simulator
 from gemmproof.compiled.assumptions import AssumptionCheck
 from gemmproof.engine.draw import list_cases
 from gemmproof.engine.findings import dedupe
-from gemmproof.engine.observe import CaseNotRunnable, CaseResult, find_state, judge, observe
+from gemmproof.engine.observe import CaseNotRunnable, CaseResult, judge, observe
 from gemmproof.engine.proofs import NOTHING
 from gemmproof.engine.sections import (
     Tally,
@@ -35,6 +35,7 @@ from gemmproof.properties.judges.memory_use import ENDS, is_cuda_error
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import ObservedCase
 from gemmproof.properties.property_table import BY_NAME, is_predicted, list_required, list_unseen
+from gemmproof.properties.wrapper_state import find_state
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import Note, PropertyResult, Report, Verdict

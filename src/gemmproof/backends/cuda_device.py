@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from gemmproof.backends.autotune import Choice, force, multiprocessors, watch_tuners
-from gemmproof.engine.observe import CaseNotRunnable, find_state
+from gemmproof.backends.autotune import Choice, force, watch_tuners
+from gemmproof.engine.observe import CaseNotRunnable
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import TORCH_DTYPES
 from gemmproof.properties.cases.operands import POISON_FLOAT, POISON_INT, AllocatedOperand, Touched
 from gemmproof.properties.cases.operands import find_changes as find_host_changes
 from gemmproof.properties.judges.exact_values import list_shapes
 from gemmproof.properties.observation import ObservedCase, list_given
+from gemmproof.properties.wrapper_state import find_state
+from gemmproof.reference.fake_cuda.multiprocessors import multiprocessors
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.simulation import Run
 from gemmproof.worker.protocol import Advanced, Listener

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from gemmproof.backends.autotune import multiprocessors
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import AllocatedOperand, Touched, find_changes
 from gemmproof.properties.judges.exact_values import label_results
 from gemmproof.properties.kernel import WRITTEN
 from gemmproof.properties.observation import SIMULATOR, ObservedCase, axes_of, words_of
+from gemmproof.reference.fake_cuda.multiprocessors import multiprocessors
 from gemmproof.reference.simulation import Run
 from gemmproof.reference.simulator import run
 

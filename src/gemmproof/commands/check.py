@@ -144,7 +144,7 @@ def _answer(
         head.append(("", ""))
     code, written = EXIT[report.verdict], reports if write else {}
     context = (options, [report], by_target)
-    if report.verdict == "error":
+    if report.verdict == "error" and not report.findings:
         reason = (clean(f"gemmproof check: {report.note}"), "")
         text = [*head, reason, *more, *forms.list_notes(*context)]
         code = answer(options, code, text, written, to_stderr=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -63,9 +63,17 @@ def try_cases(kernel: KernelUnderTest, step: ContractStep, judge: Judge) -> Outc
 
 
 def try_proof(
-    kernel: KernelUnderTest, step: ContractStep, target: str | None, until: float
+    kernel: KernelUnderTest,
+    step: ContractStep,
+    target: str | None,
+    until: float,
+    needs: Set[str] = frozenset(),
 ) -> Outcome:
-    """Return that a step is proved, or a case that refutes it, or that it was not decided."""
+    """Return that a step is proved, or a case that refutes it, or that it was not decided.
+
+    `needs`: properties without which a step is not decided. No proof is about the results of a
+    formula, for example.
+    """
     from gemmproof.properties.proof import PROVED, REFUTED
     from gemmproof.properties.proof.prove import prove  # imports the solver
 
@@ -74,7 +82,9 @@ def try_proof(
         return Outcome(step, NOT_TRIED, "no time was left")
     verdicts = prove(step.apply(kernel), target, left).verdicts
     if verdicts and all(x.status == PROVED for x in verdicts):
-        return Outcome(step, HOLDS)
+        if needs <= {x.property for x in verdicts}:
+            return Outcome(step, HOLDS)
+        return Outcome(step, NOT_TRIED, "no proof is about the property that fails")
     refuted = next((x for x in verdicts if x.status == REFUTED), None)
     if refuted is None:
         return Outcome(step, NOT_TRIED, "it was not decided")
@@ -149,8 +159,13 @@ def find_needed(
     tiles: Sequence[Tile],
     judge: JudgeCase,
 ) -> tuple[Limit, ...]:
-    """Return the divisors of sizes that a kernel which breaks its contract needs to be right."""
-    axes = dict.fromkeys(finding.axis for finding in findings if finding.cause is None)
+    """Return the divisors of sizes that a kernel which breaks its contract needs to be right.
+
+    There are none if no proof is about a property that fails.
+    """
+    roots = [finding for finding in findings if finding.cause is None]
+    axes = dict.fromkeys(finding.axis for finding in roots)
+    needs = {finding.property for finding in roots}
     if not axes or not tiles or not axes.keys() <= {"M", "N", "K"}:
         return ()
     sides = {str(x): math.lcm(*(tile["MNK".index(str(x))] for tile in tiles)) for x in axes}
@@ -162,7 +177,7 @@ def find_needed(
             narrowed = kernel
             for other in (x for x in sides if x != axis):
                 narrowed = narrow(kernel.contract, other, sides[other]).apply(narrowed)
-            sides[axis], text = _format_divisor(narrowed, target, axis, sides[axis], judge)
+            sides[axis], text = _format_divisor(narrowed, target, axis, sides[axis], judge, needs)
             if not text:
                 return ()
             proofs.append(text)
@@ -170,6 +185,11 @@ def find_needed(
         reason = f"the sizes that it needs are unknown: the proof raised {format_error(error)}"
         return (Limit("multiples", "", NOT_TRIED, reason),)
     steps = [narrow(kernel.contract, axis, n) for axis, n in sides.items()]
+    needed = kernel
+    for step in steps:
+        needed = step.apply(needed)
+    if any(needed.contract.admits(finding.case.sides) for finding in roots):
+        return (Limit("multiples", "", NOT_TRIED, "a proof contradicts a case that fails"),)
     sizes = ",".join(f"{axis}={n}..:{n}" for axis, n in sides.items())
     name = " and ".join(step.name for step in steps)
     return (Limit(name, f"--sizes {sizes}", "needed", proof="; ".join(proofs)),)
@@ -190,12 +210,17 @@ def _format_wraps(kernel: KernelUnderTest, target: str | None, judge: JudgeCase)
 
 
 def _format_divisor(
-    kernel: KernelUnderTest, target: str | None, axis: str, most: int, judge: JudgeCase
+    kernel: KernelUnderTest,
+    target: str | None,
+    axis: str,
+    most: int,
+    judge: JudgeCase,
+    needs: Set[str] = frozenset(),
 ) -> tuple[int, str]:
     """Return the divisor, at most `most`, that sizes need, and its proof as text; "" if none."""
     until = counted_seconds() + EXACT_SECONDS
     tried = find_divisor(
-        kernel.contract, axis, most, lambda step: try_proof(kernel, step, target, until)
+        kernel.contract, axis, most, lambda step: try_proof(kernel, step, target, until, needs)
     )
     if tried is None:
         return most, ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import random
+import re
 import types
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -28,10 +29,14 @@ from gemmproof.properties.cases.generate import (
 )
 from gemmproof.properties.kernel import KernelUnderTest, require_kernel, short
 from gemmproof.reference.provenance import owner
+from gemmproof.reference.triton_hooks import count_combinations
 
 # -- constants -----------------------------------------------------------------------------------
 MOST_FUNCTIONS = 200  # of a package, the nearest to the wrapper
 MOST_VALUES = 16  # of one expression: configurations multiply
+MOST_KEYS = 64  # of one table
+_NUMBER = re.compile(r"\d+")
+MOST_COMBINED = 16  # configurations of several tuners that a survey runs
 LEAST, LARGEST = 5, 2**26  # smaller values are drawn anyway; no case has more elements
 
 Names = Mapping[str, frozenset[int]]
@@ -57,6 +62,34 @@ def find_constants(wrapper: object, constexprs: Iterable[tuple[str, Any]] = ()) 
         for node in _definitions(function.__code__.co_filename).get(_first_line(function), ()):
             constants |= dict.fromkeys(_compared(node, _names(function, node, keywords)))
     return tuple(n for n in constants if LEAST <= n <= LARGEST)
+
+
+def find_shapes(wrapper: object) -> tuple[tuple[int, ...], ...]:
+    """Return the two or three sizes of each key of a table that a wrapper reaches by name.
+
+    A key is a tuple of integers, or text with as many of them.
+    """
+    shapes: dict[tuple[int, ...], None] = {}
+    for function in _walk(wrapper, []):
+        names = {name for code in _list_codes(function) for name in code.co_names}
+        values = [function.__globals__.get(name) for name in sorted(names)]
+        tables = [list(x) for x in (*values, *_cells(function).values()) if isinstance(x, dict)]
+        for node in _definitions(function.__code__.co_filename).get(_first_line(function), ()):
+            literals = (inner for inner in ast.walk(node) if isinstance(inner, ast.Dict))
+            tables += [[_read_key(key) for key in table.keys] for table in literals]
+        for key in (key for table in tables for key in table[:MOST_KEYS]):
+            sizes = tuple(map(int, _NUMBER.findall(key))) if isinstance(key, str) else key
+            is_shape = isinstance(sizes, tuple) and len(sizes) in (2, 3)
+            if is_shape and all(type(n) is int and 0 < n <= LARGEST for n in sizes):
+                shapes[sizes] = None
+    return tuple(shapes)
+
+
+def _read_key(key: ast.expr | None) -> Any:
+    try:
+        return None if key is None else ast.literal_eval(key)
+    except ValueError:
+        return None
 
 
 def _walk(wrapper: object, keywords: list[tuple[str, Any]]) -> Iterator[types.FunctionType]:
@@ -95,17 +128,21 @@ def _is_code(part: object) -> bool:
 
 def _named(function: types.FunctionType) -> list[Any]:
     """Return the values a function's code names: globals, members of modules, closure variables."""
-    names: list[str] = []
-    codes = [function.__code__]
-    while codes:
-        code = codes.pop()
-        names += code.co_names
-        codes += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
+    names = [name for code in _list_codes(function) for name in code.co_names]
     values = [function.__globals__[n] for n in dict.fromkeys(names) if n in function.__globals__]
     modules = [vars(value) for value in values if isinstance(value, types.ModuleType)]
     values += [module[n] for module in modules for n in dict.fromkeys(names) if n in module]
     candidates = (*values, *_cells(function).values())
     return [x for x in candidates if callable(x) or hasattr(x, "fn")]  # a tuner cannot be called
+
+
+def _list_codes(function: types.FunctionType) -> Iterator[types.CodeType]:
+    """Yield the code of a function and of those that it defines."""
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        yield code
+        codes += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
 
 
 def _cells(function: types.FunctionType) -> dict[str, Any]:
@@ -251,7 +288,10 @@ def _list_survey(
     seen = judged[first]
     usual = Survey().tiles[0]
     tiles = [seen.tiles or usual]
-    for config in range(1, max((launch.configs for launch in seen.launches), default=1)):
+    counts = {launch.choice: launch.configs for launch in seen.launches if launch.configs > 1}
+    in_step = max(counts.values(), default=1)
+    # of tuners that choose independently not every combination
+    for config in range(1, min(count_combinations(counts), max(in_step, MOST_COMBINED))):
         case = replace(first, config=config)
         yield case
         tiles.append(judged[case].tiles or usual)
@@ -273,6 +313,7 @@ def _list_survey(
         find_constants(kernel.launch, dict.fromkeys(constexprs)),
         _list_named("GROUP", constexprs),
         tuple(kernel.list_options().items()),
+        find_shapes(kernel.launch),
     )
 
 

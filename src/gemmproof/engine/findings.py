@@ -229,6 +229,14 @@ def label_configuration(finding: Finding, judged: Mapping[Case, CaseResult]) -> 
         return finding
     different = dict.fromkeys(pair for pair in own.constants if pair not in first.constants)
     named = " ".join(f"{name}={value}" for name, value in different) or "the same constants"
+    names = {name for name, _ in different}
+    tuned = {x.choice: x for x in own.launches if x.configs > 1}
+    if len(tuned) > 1:  # each tuner chooses for itself, and their constants may have the same names
+        parts = (
+            " ".join([x.kernel, *(f"{n}={v}" for n, v in x.constexprs.items() if n in names)])
+            for x in tuned.values()
+        )
+        named = ", ".join(parts)
     return replace(finding, message=f"{finding.message} (configuration {config}: {named})")
 
 

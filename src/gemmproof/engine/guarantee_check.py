@@ -17,11 +17,11 @@ from gemmproof.compiled.compile import (
     describe_launch,
 )
 from gemmproof.compiled.guarantees import LaunchPlan, conclude, label_launch
-from gemmproof.engine.observe import find_state
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import WHOLE, is_admitted, probe, smallest
 from gemmproof.properties.contract import Contract, list_gpus, list_guaranteed
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
+from gemmproof.properties.wrapper_state import find_state
 from gemmproof.reference.provenance import format_count, format_error
 from gemmproof.reference.simulation import SimulatorError
 from gemmproof.report.record import Report

@@ -29,7 +29,7 @@ from gemmproof.engine.findings import (
     on_integers,
     same_fault,
 )
-from gemmproof.engine.observe import CaseResult, State, find_state, judge, observe_case
+from gemmproof.engine.observe import CaseResult, judge, observe_case
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, Prover, attempt, conclude
 from gemmproof.engine.request import PRINTED, SAVED, SavedTried
 from gemmproof.engine.sections import (
@@ -51,6 +51,7 @@ from gemmproof.properties.finding import Finding, Key
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR, ObservedCase
 from gemmproof.properties.proof import SECONDS as PROOF_SECONDS
+from gemmproof.properties.wrapper_state import State, find_state
 from gemmproof.reference.work import counted_seconds
 from gemmproof.report.record import Limit, Report
 from gemmproof.settings import EXAMPLES

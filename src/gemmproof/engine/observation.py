@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from gemmproof.backends.simulate import SECONDS, Simulator
-from gemmproof.engine.observe import find_state, judge, observe_case
+from gemmproof.engine.observe import judge, observe_case
 from gemmproof.engine.observe import observe as observe_calls
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.kernel import KernelUnderTest, require_kernel, short
 from gemmproof.properties.observation import ObservedCase, Raised
+from gemmproof.properties.wrapper_state import find_state
 from gemmproof.reference.gpus import GPUS
 from gemmproof.reference.simulation import (
     Exhausted,

@@ -22,7 +22,7 @@ from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, Proof, Proofs
 from gemmproof.reference.provenance import format_error
-from gemmproof.report.record import Note, ProofResult, Report
+from gemmproof.report.record import CONTRADICTED, Note, ProofResult, Report
 from gemmproof.worker.protocol import Listener, ProofEnded, ProofStarted
 
 Prover = Callable[[KernelUnderTest, str | None, float], Proofs]
@@ -136,8 +136,7 @@ def _is_admitted(kernel: KernelUnderTest, case: Case) -> bool:
 def conclude(report: Report, attempt: ProofAttempt, judged: Mapping[Case, CaseResult]) -> Report:
     """Return the report with the proof of each simulated property, and with our own mistakes.
 
-    A mistake is an error if there are no findings; with findings it is a note, since no proof
-    hides what a case shows.
+    A mistake makes the report an error, whose findings are still shown: no proof hides them.
     """
     results, mistakes = [], []
     for result in report.properties:
@@ -152,13 +151,17 @@ def conclude(report: Report, attempt: ProofAttempt, judged: Mapping[Case, CaseRe
                 proof, error = _confirm(proof, result_at_case), None
             else:
                 error = _contradict(proof, (*report.findings, *report.expected))
-            mistakes += [error] if error else []
-            result = replace(
-                result, proof=ProofResult(proof.status, proof.scope, proof.why, proof.cut)
-            )
+            shown = ProofResult(proof.status, proof.scope, proof.why, proof.cut, proof.assumptions)
+            if error:
+                mistakes.append(error)
+                shown = ProofResult(CONTRADICTED, proof.scope, error)
+            result = replace(result, proof=shown)
         results.append(result)
     unvisited = (*attempt.proofs.unvisited, *_list_unvisited(attempt, judged))
     report = replace(report, properties=tuple(results), unvisited=unvisited)
+    for defect in attempt.proofs.defects:
+        text = f"nothing is proved, because the prover's formulas and a call differ: {defect}"
+        report = report.with_note(f"{text}; please report it")
     if not mistakes:
         return report
     text = f"gemmproof contradicts itself: {'; '.join(mistakes)}; please report it"
@@ -216,4 +219,6 @@ def _confirm(proof: Proof, judged: CaseResult) -> Proof:
 
 
 def _undecided(proof: Proof, reason: str) -> Proof:
-    return replace(proof, status=NOT_DECIDED, scope="", why=reason, case=None, cut="")
+    return replace(
+        proof, status=NOT_DECIDED, scope="", why=reason, case=None, cut="", assumptions=()
+    )

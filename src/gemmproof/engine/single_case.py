@@ -7,12 +7,13 @@ from typing import Any
 
 from gemmproof.backends.simulate import SECONDS, Simulator
 from gemmproof.engine.draw import survey_kernel
-from gemmproof.engine.observe import CaseResult, find_state, judge, observe_case
+from gemmproof.engine.observe import CaseResult, judge, observe_case
 from gemmproof.engine.request import JudgedCase
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import UNKNOWN
+from gemmproof.properties.wrapper_state import find_state
 from gemmproof.reference.spec import SpecError
 
 

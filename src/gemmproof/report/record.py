@@ -183,22 +183,26 @@ SCHEMA: Literal[3] = 3
 Verdict = Literal["pass", "fail", "error", "incomplete"]
 PACKAGES = ("gemmproof", "triton", "torch", "numpy", "ml_dtypes")
 # The verdicts, each with the exit code of a command.
+CONTRADICTED = "contradicted"  # a proof, by a case
 EXIT = {"pass": 0, "fail": 1, "error": 2, "incomplete": 3}
 GRAVEST_FIRST: tuple[Verdict, ...] = ("fail", "error", "incomplete", "pass")
 
 
 @dataclass(frozen=True, slots=True)
 class ProofResult:
-    """A solver's result for a property: `status` is "proved", "refuted" or "not decided".
+    """A solver's result for a property.
 
-    `scope` is where it is proved ("every M, N, K, any strides"), `why` what was refuted, or the
-    reason why nothing was decided; `cut` is "time" or "death" if only that is the reason.
+    `status` is "proved", "refuted", "not decided", or "contradicted" if a judged case contradicts
+    it. `scope` is where it is proved ("every M, N, K, any strides") under the `assumptions`, `why`
+    what was refuted, or the reason why nothing was decided; `cut` is "time" or "death" if only that
+    is the reason.
     """
 
     status: str
     scope: str = ""
     why: str = ""
     cut: str = ""
+    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +242,8 @@ class PropertyResult:
 
     @property
     def is_disputed(self) -> bool:
-        """True if it is refuted, and no case shows that: an error of gemmproof's own."""
-        held = self.status not in ("fail", "expected")
-        return held and self.proof is not None and self.proof.status == "refuted"
+        """True if a case contradicts its proof: an error of gemmproof's own."""
+        return self.proof is not None and self.proof.status == CONTRADICTED
 
 
 def mark_failures(
@@ -334,7 +337,13 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """The gravest of "fail", if there are findings, and the verdicts of the notes."""
+        """The gravest of "fail", if there are findings, and the verdicts of the notes.
+
+        "error" if a proof and a case contradict each other: one of them is wrong.
+        """
+        proofs = (p.proof for p in self.properties)
+        if any(proof is not None and proof.status == CONTRADICTED for proof in proofs):
+            return "error"
         verdicts = {note.verdict for note in self.notes} | ({"fail"} if self.findings else set())
         return next((v for v in GRAVEST_FIRST if v in verdicts), "pass")
 

@@ -62,7 +62,7 @@ def add_commands(report: Report, reproduce: Reproduce) -> Report:
 
 def lines(report: Report, reproduce: Reproduce) -> list[Line]:
     """Return what `check` prints: the findings, or how each property held, and the verdict last."""
-    if report.verdict == "error":
+    if report.verdict == "error" and not report.findings:
         return [(clean(f"{report.target}: error: {report.note}"), STYLES["error"])]
     name = kernel_name(report)
     claims = {p.name: p.claim for p in report.properties}
@@ -78,6 +78,7 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
     if not report.findings:
         width = max([30, *(len(p.label) for p in report.properties)])
         out += [(clean(_describe(p, width)), "") for p in report.properties]
+        out += _list_assumptions(report)
         out += _list_undecided(report)
     out += list_besides(report)
     out.append((clean(f"{name}: {_summarise(report)}"), STYLES[report.verdict]))
@@ -219,6 +220,17 @@ def _scope(result: PropertyResult) -> str:
     return f"proved for {result.proof.scope}" if result.proof.scope else "proved"
 
 
+def list_assumptions(properties: Iterable[PropertyResult]) -> list[str]:
+    """List the assumptions of all proofs, each once."""
+    proofs = (p.proof for p in properties if p.proof is not None and p.is_proved)
+    return list(dict.fromkeys(x for proof in proofs for x in proof.assumptions))
+
+
+def _list_assumptions(report: Report) -> Iterable[Line]:
+    if assumed := list_assumptions(report.properties):
+        yield (clean(f"proofs assume {'; '.join(assumed)} (gemmproof explain proved)"), "dim")
+
+
 def _list_undecided(report: Report) -> Iterable[Line]:
     """Yield why some properties are not decided for every size, and the unvisited paths."""
     named: dict[str, list[str]] = {}
@@ -254,6 +266,7 @@ def _summarise(report: Report) -> str:
     text = {
         "pass": f"pass: {every}{format_count(judged, 'property')} held",
         "fail": f"fail: {failed} of {total} {'does' if failed == 1 else 'do'} not hold",
+        "error": f"error: {failed} of {total} {'does' if failed == 1 else 'do'} not hold",
         "incomplete": f"incomplete: {format_count(judged, 'property')} judged, {fails}",
     }[report.verdict]
     note = f"; {report.note}" if report.note else ""

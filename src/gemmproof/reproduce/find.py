@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.observe import CaseResult, State, find_state, judge, observe
+from gemmproof.engine.observe import CaseResult, judge, observe
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import TORCH_DTYPES, overwrite
 from gemmproof.properties.cases.layouts import GUARD
@@ -27,6 +27,7 @@ from gemmproof.properties.finding import Finding, Mismatch
 from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
 from gemmproof.properties.kernel import READ, WRITTEN, KernelUnderTest
 from gemmproof.properties.observation import ObservedCase
+from gemmproof.properties.wrapper_state import State, find_state
 from gemmproof.reference.arithmetic import Array, bits, round_to, widen
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.work import counted_seconds
@@ -343,7 +344,8 @@ def _find_tuned(kernel: KernelUnderTest, config: int, obs: ObservedCase | None) 
             continue
         # a tuner may prune its list, which changes the indices
         sets = [option.kwargs.items() for option in tuner.configs]
-        known = [launch.constexprs.items() for launch in ran]
+        own = [launch for launch in ran if launch.kernel == tuner.base_fn.__name__]
+        known = [launch.constexprs.items() for launch in own]
         same = (i for i, x in enumerate(sets) if any(x <= items for items in known))
         tuned[name] = next(same, min(config, len(sets) - 1))
     return tuned

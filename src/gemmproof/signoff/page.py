@@ -14,8 +14,24 @@ from gemmproof.properties.contract import COMPILER
 from gemmproof.properties.finding import UNEXPECTED, list_by_cause
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.files import Writer, write_json
-from gemmproof.report.record import AXES, RESIDUES, UNKNOWN, Coverage, Regression, split_residues
-from gemmproof.report.text import STYLES, Line, Reproduce, clean, format_table, proof_text
+from gemmproof.report.record import (
+    AXES,
+    RESIDUES,
+    UNKNOWN,
+    Coverage,
+    Regression,
+    Report,
+    split_residues,
+)
+from gemmproof.report.text import (
+    STYLES,
+    Line,
+    Reproduce,
+    clean,
+    format_table,
+    list_assumptions,
+    proof_text,
+)
 from gemmproof.signoff.record import (
     GRAVEST,
     INCOMPLETE,
@@ -129,6 +145,11 @@ def format_proofs(kernel: KernelRecord) -> str:
     """Format how many of the properties that a solver tried are proved."""
     tried = [p for p in kernel.report.properties if p.proof is not None]
     return f"{sum(p.is_proved for p in tried)} of {len(tried)}" if tried else "not tried"
+
+
+def format_assumptions(report: Report) -> str:
+    """Format the assumptions of a kernel's proofs, "" without a proof."""
+    return "; ".join(list_assumptions(report.properties))
 
 
 def find_worst(kernel: KernelRecord) -> float | None:

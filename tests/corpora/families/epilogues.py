@@ -20,7 +20,7 @@ SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 @triton.jit
 def _activate(x, ACTIVATION: tl.constexpr):
     if ACTIVATION == "relu":
-        x = tl.maximum(x, 0.0)
+        x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     elif ACTIVATION == "gelu":
         x = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
     elif ACTIVATION == "gelu_tanh":

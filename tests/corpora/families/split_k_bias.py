@@ -42,7 +42,7 @@ def part_kernel(
     if FLAW == "bias":
         acc += tl.load(bias_ptr + offs_n, mask=offs_n < N, other=0.0).to(tl.float32)[None, :]
     if FLAW == "relu":
-        acc = tl.maximum(acc, 0.0)
+        acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
     w_ptrs = w_ptr + part.to(tl.int64) * stride_wz + offs_m[:, None] * stride_wm + offs_n[None, :]
     tl.store(w_ptrs, acc.to(w_ptr.dtype.element_ty), mask=m_mask & n_mask)
 
@@ -64,7 +64,7 @@ def sum_parts_kernel(
         bias_at = tl.zeros_like(offs_n) + row
     if FLAW != "bias":
         acc += tl.load(bias_ptr + bias_at, mask=n_mask, other=0.0).to(tl.float32)
-    acc = tl.maximum(acc, 0.0)
+    acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
     tl.store(c_ptr + row * stride_cm + offs_n, acc.to(c_ptr.dtype.element_ty), mask=n_mask)
 
 

@@ -66,7 +66,7 @@ H scheduling:columns_divided_by_the_full_group ONCE stored_twice c N 1 17 1
 H scheduling:column_taken_from_the_rows ONCE stored_twice c N 1 17 1
 H scheduling:last_tile_dropped ONCE never_stored c - 1 1 1 lane=default
 H scheduling:tail_wave_dropped ONCE never_stored c - 1 1 1
-H scheduling:persistent_steps_overlap ONCE stored_twice c - 33 65 1 sms=7
+H scheduling:persistent_steps_overlap ONCE stored_twice c N 1 1249 1 sms=40
 H scheduling:early_exit_one_too_late ONCE stored_twice c - 1 1 1
 I precision:half_accumulator BOUND rounding c - 1 1 11 fill=normal
 I precision:sums_rounded_between_tiles BOUND rounding c - 2 2 33 fill=normal
@@ -111,7 +111,7 @@ O tuning:split_chosen_by_m ROWS bits_differ c M 1 21 18 fill=normal compare=rows
 O promises:every_other_call_splits_k SAME bits_differ c - 1 1 17 fill=normal calls=3
 P tuning:strides_kept_from_the_first_call CALLS stale - - 1 1 2 compare=order lane=default
 P tuning:counters_not_reset_between_calls LANES undefined_stored c_ptr - 1 1 1 calls=3
-A fast_paths:unrolled_steps_lose_the_last_tile EXACT last_k_block c K 1 1 320
+A fast_paths:unrolled_steps_lose_the_last_tile EXACT last_k_block c K 1 1 256
 A fast_paths:long_column_loses_its_tail EXACT last_k_block c K 1 1 1025
 A fast_paths:halves_of_a_long_k_lose_the_odd_one EXACT last_k_block c K 1 1 1025
 A fast_paths:even_k_means_divisible_by_16 BOUNDS out_of_bounds a K 1 1 16
@@ -120,7 +120,7 @@ E fast_paths:pointer_stays_at_tiles_of_zeros EXACT operand_wrapped b K 1 1 63 dt
 H fast_paths:second_group_begins_at_its_number ONCE stored_twice c M 129 1 1
 H fast_paths:neither_path_takes_a_whole_group ONCE never_stored c - 113 1 1
 I promises:tiles_of_zeros_skipped SPECIAL nan_lost c - 1 1 1 fill=special
-G tuning:trial_runs_add_to_the_result EXACT last_k_block c K 1 1 1 calls=3
+G tuning:trial_runs_add_to_the_result EXACT everywhere c - 1 1 1 calls=3
 P tuning:copy_of_b_kept_by_its_address CALLS stale - - 1 2 2 compare=order
 Q refused:accumulator_changes_its_type COMPILES compile_error - - 1 1 1
 Q refused:hint_on_a_stride_of_1 COMPILES compile_error - - 1 1 1 lane=default

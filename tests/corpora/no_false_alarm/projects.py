@@ -13,7 +13,12 @@ def template_kernel(
     GROUP_M: tl.constexpr, EVEN_K: tl.constexpr, ALLOW_TF32: tl.constexpr, ACC_TYPE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """As a compiler's template: hints only where strides are dense, a flat index for the store."""
+    """As a compiler's template: hints only where strides are dense, a flat index for the store.
+
+    Rows that wrap are aligned where M is a multiple of 16, and elsewhere dense columns get no
+    vectors: docs/evidence/vector-hints.json has launches of both on a GPU. Between columns with
+    padding the same hint ends in a misaligned address.
+    """
     INDEX: tl.constexpr = tl.int64
     A, B = arg_A, arg_B
     pid = tl.program_id(0).to(INDEX)

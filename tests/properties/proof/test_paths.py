@@ -1,5 +1,6 @@
 """The paths of a wrapper, configuration by configuration, and what they leave out."""
 
+import pytest
 from tests.corpora.mutants import refused
 from tests.corpora.tiled import plain
 from tests.reference.symbolic import traced_wrappers
@@ -16,6 +17,9 @@ from gemmproof.properties.proof.domain import (
     iter_traced_paths,
     list_domains,
 )
+from gemmproof.properties.proof.prove import prove
+from gemmproof.reference.fake_cuda import fake_gpu
+from gemmproof.target import load_file
 
 
 def trace(launch, see=None):
@@ -47,6 +51,109 @@ def test_paths_come_configuration_by_configuration_and_none_is_repeated():
     plains = [sum("BLOCK_M" in p.path.launches[0].constants for p in parts) for parts in batches]
     assert plains == [1, 0, 0]
     assert all(launched)
+
+
+def test_every_combination_of_tuners_is_a_batch():
+    """Tuners in step alone would agree on a number of parts, which nothing guarantees."""
+    batches = trace(traced_wrappers.tuned_twice)
+    launched = [[x.constants["SPLIT"] for x in parts[0].path.launches] for parts in batches]
+    assert launched == [[2, 2], [4, 4], [2, 4], [4, 2]]
+
+
+def test_a_product_that_depends_on_two_tuners_is_not_proved_and_a_case_shows_it(texts):
+    report = check(
+        KernelUnderTest("k", traced_wrappers.tuned_twice, Contract(("fp16",))), proof=True
+    )
+    exact = next(p for p in report.properties if p.name == "exact_on_integers")
+    assert exact.proof.status != "proved"
+    finding = next(f for f in report.findings if f.property == "exact_on_integers")
+    assert finding.case.config in (2, 3)
+    texts("tuners that are not in step", finding.message)
+
+
+def test_a_proof_holds_for_the_multiprocessors_of_every_gpu_or_says_for_which(texts):
+    contract = Contract(("fp16",), layouts="contiguous")
+    right = KernelUnderTest("k", traced_wrappers.persistent, contract)
+    proof = prove(right, seconds=30.0).find("stores_each_element_once")
+    assert proof.status == "proved"
+    texts("an assumption of a proof of a persistent kernel", proof.assumptions[-1])
+    short = prove(right, seconds=0.8).find("stores_each_element_once")
+    assert short.status == "proved"
+    assert short.assumptions[-1].startswith("a GPU of ")
+    assert len(short.assumptions[-1]) < len(proof.assumptions[-1])
+
+
+KEEPING = """
+import torch
+from tests.corpora.tiled import launch
+from tests.reference.symbolic.traced_wrappers import persistent_kernel
+
+PROPERTIES = torch.cuda.get_device_properties("cuda")
+{SMS}
+
+def matmul(a, b):
+    sms = {sms}
+    return launch(persistent_kernel, a, b, grid=(sms,), STEP=sms)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "read"),
+    [
+        ("SMS = PROPERTIES.multi_processor_count", "SMS"),
+        ("", "PROPERTIES.multi_processor_count"),
+    ],
+)
+def test_a_number_that_was_read_at_import_limits_the_scope(kept, read, tmp_path, texts):
+    path = tmp_path / f"kept_{len(kept)}.py"
+    path.write_text(KEEPING.format(SMS=kept, sms=read))
+    with fake_gpu():
+        module = load_file(path)
+    contract = Contract(("fp16",), layouts="contiguous")
+    proof = prove(KernelUnderTest("k", module.matmul, contract)).find("stores_each_element_once")
+    assert proof.status == "proved"
+    texts("an assumption of a proof that rests on one number", proof.assumptions[-1])
+
+
+def test_a_number_of_multiprocessors_at_which_tiles_are_left_out_is_found():
+    contract = Contract(("fp16",), layouts="contiguous")
+    wrong = KernelUnderTest("k", traced_wrappers.persistent_in_fours, contract)
+    report = check(wrong, proof=True)
+    name = "stores_each_element_once"
+    assert [p.proof.status for p in report.properties if p.name == name] != ["proved"]
+    assert {f.case.sms for f in report.findings if f.property == name} == {142}
+
+
+def aligned_or_plain(a, b):
+    return plain(a, b, BLOCK_M=32) if a.data_ptr() % 16 == 0 else plain(a, b)
+
+
+def zeros_if_not_aligned(a, b):
+    return plain(a, b).zero_() if a.data_ptr() % 16 else plain(a, b)
+
+
+def zeros_if_it_begins_within(a, b):
+    return plain(a, b).zero_() if b.storage_offset() % 8 else plain(a, b)
+
+
+def zeros_at_some_addresses(a, b):
+    return plain(a, b).zero_() if a.data_ptr() // 2 % 8 == 3 else plain(a, b)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "status"),
+    [
+        (zeros_if_not_aligned, "refuted"),
+        (zeros_if_it_begins_within, "refuted"),
+        (zeros_at_some_addresses, "refuted"),
+        (aligned_or_plain, "proved"),
+    ],
+)
+def test_operands_begin_at_any_address(wrapper, status):
+    """Views begin anywhere if the contract has any layouts."""
+    kernel = KernelUnderTest("k", wrapper, Contract(("fp16",), layouts="any"))
+    report = check(kernel, max_examples=4, proof=True)
+    assert [p.proof.status for p in report.properties if p.name == "exact_on_integers"] == [status]
 
 
 def test_a_path_has_the_machine_of_each_launch():

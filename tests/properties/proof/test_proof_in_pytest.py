@@ -49,7 +49,10 @@ def test_an_item_says_what_is_proved_and_fails_where_gemmproof_contradicts_itsel
     }
     assert properties == {
         "test_gemm[right-fp16-stays_in_bounds]": ["proved for every M"],
-        "test_gemm[right-fp16-offsets_fit]": ["refuted: it wraps"],
+        "test_gemm[right-fp16-offsets_fit]": [
+            "contradicted: the proof says it wraps at M=3 N=2 K=1 fp16, a row, b row, the"
+            " simulation does not"
+        ],
     }
 
 

@@ -83,7 +83,7 @@ def test_what_is_proved_is_shown_on_one_line_in_every_form(example, tmp_path, ca
     assert out[at + 1] == "path not visited: M > 1024"
     report = json.loads(Path(json_).read_text())
     proofs = {p["name"]: p["proof"] for p in report["properties"]}
-    nothing = {"scope": "", "why": "", "cut": ""}
+    nothing = {"scope": "", "why": "", "cut": "", "assumptions": []}
     assert proofs.pop("stays_in_bounds") == {**nothing, "status": "proved", "scope": scope}
     assert proofs.pop("offsets_fit") == {**nothing, "status": "not decided", "why": reason}
     assert set(proofs.values()) == {None}
@@ -95,6 +95,23 @@ def test_what_is_proved_is_shown_on_one_line_in_every_form(example, tmp_path, ca
     }
 
 
+def test_a_proof_and_the_case_that_contradicts_it_are_both_shown(monkeypatch, tmp_path, capsys):
+    """The exit code is that of an error, and the report calls nothing proved."""
+    monkeypatch.chdir(ROOT / "docs" / "examples")
+    monkeypatch.setattr(entry_points, "ENGINE", "proving_engine:says")
+    json_ = str(tmp_path / "r.json")
+    options = ["--max-examples", "4", "--proof", "--json", json_]
+    assert main(["check", "no_k_mask.py:matmul", *options]) == EXIT["error"]
+    out = capsys.readouterr().out
+    assert "gemmproof contradicts itself: stays_in_bounds is proved for every M, N, K" in out
+    assert "smallest case: M=1 N=1 K=1" in out
+    report = json.loads(Path(json_).read_text())
+    assert report["verdict"] == "error"
+    assert any(f["property"] == "stays_in_bounds" for f in report["findings"])
+    (proof,) = (p["proof"] for p in report["properties"] if p["name"] == "stays_in_bounds")
+    assert proof["status"] == "contradicted"
+
+
 def test_a_refutation_that_the_simulation_does_not_show_is_our_error(example, tmp_path, capsys):
     json_, junit = str(tmp_path / "r.json"), str(tmp_path / "r.xml")
     assert example("doubts", "--json", json_, "--junit", junit) == EXIT["error"]
@@ -103,7 +120,7 @@ def test_a_refutation_that_the_simulation_does_not_show_is_our_error(example, tm
     assert capsys.readouterr() == ("", f"gemmproof check: {message}\n")
     report = json.loads(Path(json_).read_text())
     assert (report["verdict"], report["findings"]) == ("error", [])
-    assert report["properties"][2]["proof"]["status"] == "refuted"
+    assert report["properties"][2]["proof"]["status"] == "contradicted"
     cases = ElementTree.parse(junit).iterfind(".//testcase[error]")
     assert [case.get("name") for case in cases] == ["check", "stays_in_bounds"]
 

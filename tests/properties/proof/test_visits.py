@@ -63,7 +63,7 @@ def test_strides_that_no_layout_has_and_sizes_that_no_case_has_are_named(texts):
     where, _, why = line.partition(": ")
     assert where.startswith("branching_wrappers.py:")
     texts("strides that no layout has", why)
-    (line,) = visit(wrappers.rows_beyond_the_largest_case, Contract())[2].unvisited
+    (line,) = visit(wrappers.beyond_the_largest_case, Contract())[2].unvisited
     texts("sizes that no case has", line.partition(": ")[2])
 
 
@@ -101,7 +101,7 @@ def test_a_refutation_is_of_a_case_that_takes_the_path(layouts, verdict):
 
 
 # -- a proof that ran out of time is marked as such ------------------------------------------------
-GUARDED = wrappers.rows_beyond_the_largest_case
+GUARDED = wrappers.beyond_the_largest_case
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,28 @@ NOT_HELD = {
 }
 
 
-def make(name):
-    return KernelUnderTest(name, getattr(misleading_hints, name), wide())
+def make(name, layouts="any"):
+    return KernelUnderTest(name, getattr(misleading_hints, name), wide(layouts=layouts))
 
 
 @pytest.mark.parametrize("name", HELD)
 def test_a_hint_that_holds_where_it_matters_is_proved(name):
-    proof = prove(make(name), seconds=20.0).find(memory_use.HINTS)
+    proof = prove(make(name, "contiguous"), seconds=20.0).find(memory_use.HINTS)
     assert proof.status == PROVED, proof
+
+
+# columns that begin at multiples of 16 elements are loaded in vectors, by the hint
+IN_COLUMNS = Case(11, 1, 1, layouts=(("a", "transposed"),))
+
+
+@pytest.mark.parametrize(("name", "status"), [("clamped", PROVED), ("wrapped", NOT_DECIDED)])
+def test_vectors_that_a_hint_gives_are_proved_to_be_aligned(name, status, monkeypatch):
+    """Rows that are set to 0 begin a vector at its multiple, wrapped rows begin inside one."""
+    monkeypatch.setattr(prove_module, "seek", lambda *given: {})
+    kernel = make(name)
+    assert prove(kernel, seconds=8.0).find(memory_use.HINTS).status == status
+    violated = {x.property for x in check(kernel, case=IN_COLUMNS, proof=False).findings}
+    assert violated == ({memory_use.HINTS} if name == "wrapped" else set())
 
 
 @pytest.mark.parametrize("name", first_of_each(NOT_HELD, lambda name: NOT_HELD[name] is None))
@@ -194,6 +208,6 @@ def test_a_lane_of_a_false_hint_that_another_launch_reads_is_not_proved(monkeypa
 
 @pytest.mark.lane("full")
 def test_beside_hints_that_harm_no_one_other_faults_are_found():
-    proofs = prove(make("last_row_left_out"), seconds=8.0)
+    proofs = prove(make("last_row_left_out", "contiguous"), seconds=8.0)
     assert proofs.find(memory_use.HINTS).status == PROVED
     assert proofs.find(memory_use.ONCE).status == REFUTED

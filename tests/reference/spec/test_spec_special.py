@@ -29,7 +29,9 @@ CASES = [
     (lambda x, y: x / y, 0, 0, NAN), (lambda x, y: x / y, INF, INF, NAN),
     (lambda x, y: x / y, 1, 0, None),  # the sign of 0 is open
     (lambda x, y: np.maximum(x, y), INF, 1, INF), (lambda x, y: np.minimum(x, y), INF, 1, 1),
-    (lambda x, y: np.maximum(x, y), NAN, 1, None), (lambda x, y: np.minimum(x, y), 1, NAN, None),
+    (lambda x, y: np.maximum(x, y), NAN, 1, NAN), (lambda x, y: np.minimum(x, y), 1, NAN, NAN),
+    (lambda x, y: np.fmax(x, y), NAN, 1, 1), (lambda x, y: np.fmin(x, y), 1, NAN, 1),
+    (lambda x, y: np.fmax(x, y), INF, 1, INF), (lambda x, y: np.fmin(x, y), NAN, NAN, NAN),
     (lambda x, y: np.where(x > y, x, y), NAN, 1, None),
     (lambda x, y: np.where(x > y, x, y), INF, 1, INF),
     (lambda x, y: np.abs(x), -INF, 1, INF), (lambda x, y: abs(x), NAN, 1, NAN),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gemmproof.backends.simulate import Simulator
-from gemmproof.engine.observe import find_state, observe
+from gemmproof.engine.observe import observe
 from gemmproof.properties.cases.generate import is_admitted
 from gemmproof.properties.proof.domain import (
     NotExpressible,
@@ -18,6 +18,7 @@ from gemmproof.properties.proof.domain import (
     list_domains,
     list_paths,
 )
+from gemmproof.properties.wrapper_state import find_state
 from gemmproof.reference.symbolic.interpreter import follow
 from gemmproof.reference.symbolic.interpreter.interpret import NotInterpretable
 from gemmproof.reference.symbolic.lemmas import LANE

@@ -123,8 +123,8 @@ def all_casts_stripped(value, *rest):
     return CONTRACTIONS(value, *rest)
 
 
-def precise(value, contents, truncates, *rest):
-    return CONTRACTIONS(value, contents, True, *rest)
+def precise(value, contents, product, *rest):
+    return CONTRACTIONS(value, contents, replace(product, truncates=True), *rest)
 
 
 SUBSTITUTE, FINISH = control.substitute, control._finish

@@ -9,8 +9,8 @@ import pytest
 from tests.corpora.families.table import RIGHT
 from tests.corpora.mutants.table import MUTANTS
 from tests.corpora.no_false_alarm.table import KERNELS
-from tests.reference.symbolic import unsound_kernels
 from tests.reference.symbolic.agreement import compare
+from tests.reference.symbolic.wrong import unsound_kernels
 from tests.support.lanes import first_of_each
 from tests.support.wide import wide
 

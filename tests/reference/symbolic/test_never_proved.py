@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tests.corpora.mutants.table import MUTANTS
-from tests.reference.symbolic import sneaky_kernels, unsound_kernels
+from tests.reference.symbolic.wrong import sneaky_kernels, unsound_calls, unsound_kernels
 from tests.support.lanes import first_of_each
 from tests.support.wide import wide
 
@@ -40,6 +40,9 @@ WRONG = {
     "every_lane_stores_one_column": (memory_use.ONCE, (1, 1, 1), {"N": "1..1"}),
     "undefined_rows_decide_masks": (memory_use.LANES, (1, 1, 1), {}),
     "divided_by_no_strips": (memory_use.LANES, (1, 1, 1), {}),
+    "scaled_by_a_quotient_by_0": (memory_use.LANES, (1, 1, 1), {}),
+    "scaled_by_counts_beyond_the_bins": (memory_use.LANES, (1, 1, 1), {}),
+    "scaled_by_a_clock": (memory_use.LANES, (1, 1, 1), {}),
     "odd_strips_alone": (memory_use.ONCE, (1, 1, 1), {}),
     "rows_counted_by_inner_loops": (memory_use.BOUNDS, None, {"M": "3..3"}),
     "summed_by_torch": (memory_use.ONCE, (1, 1, 1), {}),
@@ -88,6 +91,24 @@ SLIPPED = {
 }
 
 
+NEAR = {"layouts": "contiguous"}
+CALLS = {
+    "rows_declared_in_16_bits": (memory_use.ONCE, (2**15, 1, 1), NEAR),
+    "rows_declared_as_a_flag": (exact_values.EXACT, (2, 1, 1), NEAR),
+    "depth_of_1_is_not_compiled": (exact_values.EXACT, None, NEAR),
+    "depth_of_1_has_another_type": (exact_values.EXACT, (1, 1, 1), NEAR),
+    "if_comparison_is_true": (exact_values.EXACT, (3001, 1, 1), NEAR),
+    "if_no_index": (exact_values.EXACT, (3072, 1, 1), NEAR),
+    "if_no_character": (exact_values.EXACT, (11142, 1, 1), NEAR),
+    "if_number_of_an_enum": (exact_values.EXACT, (3000, 1, 1), NEAR),
+    "if_seen_as_other_bits": (exact_values.EXACT, (3001, 1, 1), NEAR),
+    "pruned_by_k_without_a_key": (exact_values.EXACT, None, NEAR),
+    "wrapped_by_torch": (exact_values.EXACT, None, {**NEAR, "formats": ("int8",)}),
+    "negated_by_torch": (exact_values.EXACT, (1, 1, 1), NEAR),
+    "parts_summed_in_half": (exact_values.EXACT, None, NEAR),
+}
+
+
 def rows_of(table, launch_of, is_judged, seconds):
     """Rows of a table as parameters; `is_judged`: the property must be there in any case."""
     rows = [(name, launch_of(name), is_judged, seconds, *row) for name, row in table.items()]
@@ -106,6 +127,7 @@ def test_a_mask_that_admits_one_more_is_not_proved(name):
         *rows_of(WRONG, lambda name: getattr(unsound_kernels, name), False, SECONDS),
         *rows_of(SLIPS, sneaky_kernels.make, True, SECONDS / 2),
         *rows_of(SLIPPED, lambda name: getattr(sneaky_kernels, name), True, SECONDS / 2),
+        *rows_of(CALLS, lambda name: getattr(unsound_calls, name), True, SECONDS),
     ],
 )
 def test_a_wrong_kernel_is_not_proved(name, launch, is_judged, seconds, broken, sizes, fields):
@@ -120,6 +142,21 @@ def test_a_wrong_kernel_is_not_proved(name, launch, is_judged, seconds, broken, 
 
 
 @pytest.mark.parametrize(
+    ("name", "formats"),
+    [
+        ("pruned_by_k_in_the_key", ("fp16",)),
+        ("widened_by_torch", ("int8",)),
+        ("parts_summed_in_single", ("fp16",)),
+        ("depth_in_64_bits", ("fp16",)),
+    ],
+)
+def test_a_right_twin_is_proved(name, formats):
+    kernel = KernelUnderTest(name, getattr(unsound_calls, name), wide(formats=formats, **NEAR))
+    proof = prove(kernel, seconds=SECONDS).find(exact_values.EXACT)
+    assert proof.status == PROVED, proof.why
+
+
+@pytest.mark.parametrize(
     ("name", "formats", "reason"),
     [
         ("always_raises", ("fp16",), "every path of the wrapper raises"),
@@ -127,7 +164,7 @@ def test_a_wrong_kernel_is_not_proved(name, launch, is_judged, seconds, broken, 
         (
             "launches_nothing",
             ("fp16",),
-            "no path of the wrapper that was followed launches a kernel",
+            "a path that accesses no memory in a kernel",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from tests.corpora import product_wrappers, tiled
 from tests.corpora.mutants import split_k
 from tests.corpora.mutants.table import MUTANTS
 from tests.corpora.no_false_alarm.table import KERNELS
-from tests.reference.symbolic import unsound_kernels
+from tests.reference.symbolic.wrong import unsound_kernels
 from tests.support.lanes import first_of_each
 from tests.support.wide import wide
 

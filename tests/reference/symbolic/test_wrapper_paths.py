@@ -46,6 +46,10 @@ def list_blocks(traced, name, **sizes):
     return [p.launches[0].constants[name] for p in traced.paths if at(p, **sizes)]
 
 
+def list_constants(path, name):
+    return [launch.constants[name] for launch in path.launches]
+
+
 def load(path):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
@@ -112,6 +116,24 @@ def test_one_run_sees_every_configuration(first):
         assert all(map(PathOfWrapper.does_as, selected.paths, alone.paths))
 
 
+def test_tuners_choose_independently():
+    (path,) = trace(wrappers.tuned_twice, SOME).paths
+    assert path.choices == {0: 2, 1: 2}
+    splits = [list_constants(path.take(config), "SPLIT") for config in range(4)]
+    assert splits == [[2, 2], [4, 4], [2, 4], [4, 2]]
+    alone = [trace(wrappers.tuned_twice, SOME, config=config).paths[0] for config in range(4)]
+    assert [list_constants(path, "SPLIT") for path in alone] == splits
+
+
+def test_a_tuner_chooses_once_for_a_key():
+    (path,) = trace(wrappers.tuned_once_for_two_launches, SOME).paths
+    assert path.choices == {0: 2}
+    assert list_constants(path.take(1), "BLOCK") == [32, 32]
+    (path,) = trace(wrappers.tuned_for_two_keys, SOME).paths
+    assert path.choices == {0: 2, 1: 2}
+    assert list_constants(path.take(2), "BLOCK") == [16, 32]
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_hook_that_does_more_than_set_arguments_has_runs_of_its_own(first):
     traced = trace(wrappers.tuned_with_a_hook, config=first)
@@ -168,6 +190,20 @@ def test_sizes_that_a_wrapper_refuses(texts):
     assert at(right, K=8, N=100)
     assert not at(right, K=8, N=101)
     assert not at(right, K=9, N=100)
+
+
+def test_a_message_that_is_caught_and_only_shown_decides_nothing():
+    paths = trace(wrappers.catches_a_message).paths
+    assert len(paths) > 1
+    assert not any(path.failed for path in paths)
+
+
+def test_a_handler_around_the_trace_is_not_the_wrappers():
+    try:
+        paths = trace(wrappers.catches_a_message).paths
+    except ValueError as error:
+        pytest.fail(str(error)[:40])
+    assert not any(path.failed for path in paths)
 
 
 def test_sizes_are_integers_and_tensors_on_a_gpu():

@@ -3,6 +3,7 @@
 import torch
 import triton
 import triton.language as tl
+from tests.corpora import tiled
 from tests.corpora.tiled import batched, launch, plain, plain_kernel, product, store
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -37,6 +38,76 @@ def tuned_with_a_hook(a, b):
         triton.Config({"BLOCK": 32}),
     ]
     return _call(triton.autotune(configs, key=["M"])(even_kernel), a, b, EVEN_K=False)
+
+
+@triton.autotune([triton.Config({"SPLIT": n}) for n in (2, 4)], key=["K"])
+@triton.jit
+def parts_kernel(
+    a_ptr, b_ptr, w_ptr, M, N, K, sa, sb, sw, BLOCK: tl.constexpr, SPLIT: tl.constexpr
+):
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    part, share = tl.program_id(2), tl.cdiv(K, SPLIT)
+    begin, end = part * share, tl.minimum(part * share + share, K)
+    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, begin, end, sa, sb, BLOCK)
+    store(w_ptr + part * sw[0], acc, offs_m, offs_n, M, N, (sw[1], sw[2]))
+
+
+@triton.autotune([triton.Config({"SPLIT": n}) for n in (2, 4)], key=["M"])
+@triton.jit
+def total_kernel(w_ptr, c_ptr, M, N, sw, SPLIT: tl.constexpr):
+    offs_n = tl.program_id(1).to(tl.int64) * 16 + tl.arange(0, 16)
+    row = tl.program_id(0).to(tl.int64)
+    acc = tl.zeros((16,), dtype=tl.float32)
+    for part in tl.static_range(SPLIT):
+        acc += tl.load(w_ptr + part * sw[0] + row * N + offs_n, mask=offs_n < N, other=0.0)
+    tl.store(c_ptr + row * N + offs_n, acc.to(c_ptr.dtype.element_ty), mask=offs_n < N)
+
+
+def tuned_twice(a, b):
+    """Wrong unless both tuners choose the same number of parts."""
+    (M, K), N = a.shape, b.shape[1]
+    w = torch.zeros((4, M, N), device=a.device, dtype=torch.float32)
+    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
+    grid = (triton.cdiv(M, 16), triton.cdiv(N, 16))
+    parts_kernel[lambda args: (*grid, args["SPLIT"])](
+        a, b, w, M, N, K, a.stride(), b.stride(), w.stride(), BLOCK=16
+    )
+    total_kernel[M, grid[1]](w, c, M, N, w.stride())
+    return c
+
+
+_even = triton.autotune([triton.Config({"BLOCK": n}) for n in (16, 32)], key=["M"])(even_kernel)
+
+
+def tuned_once_for_two_launches(a, b):
+    return [_call(_even, a, b, EVEN_K=False) for _ in range(2)]
+
+
+def tuned_for_two_keys(a, b):
+    return _call(_even, a, b, EVEN_K=False), _call(_even, b.t(), a.t(), EVEN_K=False)
+
+
+@triton.jit
+def persistent_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, STEP: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    across = tl.cdiv(N, BLOCK)
+    for tile in range(tl.program_id(0), tl.cdiv(M, BLOCK) * across, STEP):
+        tiled.compute(
+            a_ptr, b_ptr, c_ptr, tile // across, tile % across, M, N, K, sa, sb, sc,
+            BLOCK, BLOCK, BLOCK,
+        )  # fmt: skip
+
+
+def persistent(a, b, step=lambda sms: sms):
+    sms = torch.cuda.get_device_properties(a.device).multi_processor_count
+    return launch(persistent_kernel, a, b, grid=(sms,), STEP=step(sms))
+
+
+def persistent_in_fours(a, b):
+    """Leaves tiles out on GPUs of 142 multiprocessors, no multiple of 4."""
+    return persistent(a, b, lambda sms: -(-sms // 4) * 4 if sms > 16 else sms)
 
 
 def _prune(configs, named, **kwargs):
@@ -157,6 +228,21 @@ def by_function(a, b):
 
 def reads_an_element(a, b):
     return plain(a, b) if a.sum().item() > 0 else plain(b, a)
+
+
+def catches_a_message(a, b):
+    """The text of the exception is only shown, or not used."""
+    try:
+        if a.shape[1] % 16:
+            raise ValueError(f"K={a.shape[1]} has a rest")
+    except ValueError as error:
+        print(f"a slow path: {error}")
+    try:
+        if a.shape[1] % 64:
+            raise ValueError(f"K={a.shape[1]} has a rest")
+    except ValueError:
+        return plain(a, b)
+    return plain(a, b)
 
 
 __all__ = ["batched", "plain"]

@@ -130,7 +130,7 @@ def casts(x_ptr, y_ptr, o_ptr):
     [INTS],
     lambda x: each(
         x.reshape(4, 4).T.reshape(-1), np.stack([x, I], 1).reshape(-1)[:16],
-        (x.reshape(8, 2) * [1, -1]).sum(1).repeat(2), x[15 - I], np.concatenate([x[:8], x[:8] + 1]),
+        (x.reshape(8, 2) * [1, -1]).sum(1).repeat(2), x[15 - I], np.append(x[:8], x[:8] + 1)[::-1],
         np.bincount(np.abs(x) % 16, minlength=16),
         (x.reshape(4, 4)[:, :1] + x.reshape(4, 4)[:1]).reshape(-1), np.full(16, x[3] + 1),
     ).astype(np.int32),

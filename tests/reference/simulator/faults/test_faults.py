@@ -123,6 +123,25 @@ def test_offsets_beyond_32_bits_in_narrow_views_of_huge_parents(strides, casts):
 
 
 @triton.jit
+def counting_kernel(c_ptr, n, STEP: tl.constexpr):
+    turns = 0
+    for _ in range(0, n, STEP):
+        turns += 1
+    tl.store(c_ptr, turns)
+
+
+def test_a_loop_counter_that_wraps():
+    """The counter is compared with the end after the last step, too, and is below it then."""
+    step = 2**29
+    assert run(empty_launcher(counting_kernel, (1,), 2**31 - step, step, shape=(1,))).faults == []
+    fault = the(
+        run(empty_launcher(counting_kernel, (1,), 2**31 - 1, step, shape=(1,))), "wrapped_offset"
+    )
+    assert fault.where.line == line(counting_kernel, "for _ in range")
+    assert fault.got == f"a counter of {-(2**31)} after 4 steps, and the loop goes on"
+
+
+@triton.jit
 def hinting_kernel(c_ptr, n, S: tl.constexpr, HOW: tl.constexpr):
     i, x = tl.arange(0, S), n
     if HOW == "assume":

@@ -162,6 +162,31 @@ def test_every_configuration_of_an_autotuner(config):
     assert launched.grid[0] == -(-n // S)
 
 
+@triton.jit
+def fill_first(o, n, S: tl.constexpr):
+    tl.static_assert(S < 64)
+    tl.store(o + tl.arange(0, S), 1, mask=tl.arange(0, S) < n)
+
+
+@pytest.mark.parametrize(("hooks", "written"), [({}, 32), ({"reset_to_zero": ["o"]}, 16)])
+def test_trial_runs_in_other_configurations_leave_their_results(hooks, written):
+    """Elements that the chosen configuration does not store keep their values of a trial."""
+    configs = [triton.Config({"S": n}) for n in (16, 64, 32)]  # of which one does not compile
+    kernel = triton.autotune(configs, key=["n"], **hooks)(fill_first)
+
+    def wrapper(o):
+        o.zero_()
+        kernel[(1,)](o, 64)
+        return o
+
+    o = torch.zeros(64, dtype=torch.int32)
+    assert int(run(wrapper, o.clone()).result.sum()) == 16
+    tried = run(wrapper, o.clone(), tries=True)
+    assert int(tried.result.sum()) == written
+    assert [launch.constexprs["S"] for launch in tried.launches] == [16]
+    assert tried.faults == []
+
+
 def test_a_launch_leaves_triton_as_it_was():
     """After a run, and after a run that failed, kernels are Triton's again."""
     from triton.runtime.autotuner import Autotuner

@@ -102,7 +102,7 @@ def shapes_kernel(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr):
     left, right = tl.split(tl.reshape(x, (M, N // 2, 2)))
     swapped = tl.reshape(tl.join(right, left), n), tl.interleave(right, left).reshape(n)
     rows = tl.broadcast_to(i[:, None], (M, N)).reshape(n)
-    wider = tl.expand_dims(x, 1).reshape(n), rows, tl.view(x, (n,)), tl.flip(x, 1).reshape(n)
+    wider = tl.expand_dims(x, 1).reshape(n), rows, tl.reshape(x, (n,)), tl.flip(x, 1).reshape(n)
     both = tl.cat(x.reshape(n), x.reshape(n), can_reorder=True)
     p, q = tl.broadcast(i[:, None], j[None, :])
     pairs = both.reshape(2, n).sum(0) // 2, (p * 100 + q).reshape(n)
@@ -112,7 +112,7 @@ def shapes_kernel(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr):
 
 
 def test_shapes_and_their_order():
-    """Row-major order is kept by reshape; the others as in numpy."""
+    """Row-major order is kept by reshape, not by tl.cat; the others as in numpy."""
     x = np.random.default_rng(2).permutation(32).reshape(4, 8).astype(np.int32)
     how = {"tensors": [torch.from_numpy(x)], "shape": (15, 32), "make": torch.empty}
     rows = result_of(shapes_kernel, (1,), 4, 8, **how)
@@ -122,10 +122,36 @@ def test_shapes_and_their_order():
     i, j = np.indices((4, 8))
     expected = [
         x, x.T, x.T, y.transpose(2, 0, 1), y.transpose(1, 2, 0), swapped, swapped, x, i, x,
-        x[:, ::-1], x, i * 100 + j, x * 0 + 3, x[:, np.arange(8) ^ 1],
+        x[:, ::-1], x.ravel()[::-1], i * 100 + j, x * 0 + 3, x[:, np.arange(8) ^ 1],
     ]  # fmt: skip
     for row, (got, want) in enumerate(zip(rows, expected, strict=True)):
         assert got.tolist() == want.ravel().tolist(), f"row {row}"
+
+
+@triton.jit
+def reordering_kernel(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr):
+    n: tl.constexpr = M * N
+    i, j = tl.arange(0, M), tl.arange(0, N)
+    x = tl.load(x_ptr + i[:, None] * N + j[None, :])
+    moved = tl.reshape(x, (n,), can_reorder=True), tl.view(x, (n,)), tl.ravel(x, can_reorder=True)
+    flat = x.reshape(n)
+    both = tl.cat(flat, flat + 100, can_reorder=True).reshape(2, n)
+    kept = tl.view(x, (M, 1, N)).reshape(n)
+    summed = tl.sum(tl.view(x, (n,))) + tl.max(x) + 0 * flat
+    store_rows(o_ptr, moved + (both.max(0), kept, summed), n)  # noqa: RUF005 - Triton has no *
+
+
+def test_the_order_that_the_compiler_may_choose_is_not_row_major():
+    """Only what does not depend on the order is as in numpy."""
+    x = np.arange(32).astype(np.int32)
+    how = {"tensors": [torch.from_numpy(x)], "shape": (6, 32), "make": torch.empty}
+    rows = result_of(reordering_kernel, (1,), 4, 8, **how)
+    for row in rows[:3].tolist():
+        assert sorted(row) == x.tolist()
+        assert row != x.tolist()
+    assert rows[3].tolist() != (x + 100).tolist()
+    assert rows[4].tolist() == x.tolist()
+    assert rows[5].tolist() == [x.sum() + 31] * 32
 
 
 @triton.jit

@@ -21,7 +21,7 @@ def slip_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, FLAW: tl.constexpr, BL
     if FLAW == "rows_in_16_bits":
         rows = offs_m.to(tl.int16).to(tl.int64)
     if FLAW == "rows_clamped_far_away":
-        rows = tl.minimum(offs_m, 1 << 20)
+        rows = tl.minimum(offs_m, 1 << 15)
     if FLAW == "columns_masked_by_bits":
         columns = offs_n & 4095
     if FLAW == "columns_of_the_neighbour":
@@ -134,9 +134,9 @@ def k_is_the_stride_of_a(a, b):
 
 
 def first_rows_of_many(a, b):
-    """Nobody stores the rows beyond 65536."""
+    """Nobody stores the rows beyond 32768."""
     tiles = triton.cdiv(a.shape[0], 16)
-    grid = (min(tiles, 4096), triton.cdiv(b.shape[1], 16))
+    grid = (min(tiles, 2048), triton.cdiv(b.shape[1], 16))
     return launch(slip_kernel, a, b, grid=grid, FLAW="")
 
 

@@ -39,7 +39,7 @@ def copied_but_for_the_last(a, b):
 @triton.jit
 def widened_kernel(x_ptr, y_ptr, M, N, BLOCK: tl.constexpr):
     """The count of elements is doubled in 32 bits, and halved in 64."""
-    size = (M * N * 2).to(tl.int64) // 2
+    size = tl.cast(M * N * 2, tl.int64) // 2
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y_ptr + offs, tl.load(x_ptr + offs, offs < size), offs < size)
 
