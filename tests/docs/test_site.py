@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,16 @@ def test_a_wrong_page_fails_the_build_and_is_named(build, tmp_path, pages, named
     sys.modules.pop("undocumented", None)
     assert status == 1
     assert named in errors
+
+
+@pytest.mark.lane("full")
+def test_this_documentation_builds(tmp_path, monkeypatch):
+    """Without it a page that is in no navigation passes every test and fails `./run docs` only."""
+    monkeypatch.chdir(ROOT)
+    build = ["sphinx", "-q", "-W", "--keep-going", "-d", str(tmp_path / "doctrees"), "docs"]
+    command = [sys.executable, "-m", *build, str(tmp_path / "built")]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_a_generated_page_that_is_not_up_to_date_fails_the_build(build, monkeypatch):
