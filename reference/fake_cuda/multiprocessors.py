@@ -20,9 +20,13 @@ _NAMES = ("multi_processor_count", "multiprocessor_count")
 
 
 def list_other_counts(target: str | None) -> tuple[int, ...]:
-    """Return the numbers of multiprocessors of the GPUs, but for that of the target."""
+    """Return the numbers of multiprocessors of the GPUs, but for that of the target.
+
+    Those with the fewest factors of two come first: they are what a kernel that works in groups of
+    programs gets wrong, and there may be no time for all.
+    """
     own = GPUS[target or DEFAULT].multiprocessors
-    return tuple(count for count in COUNTS if count != own)
+    return tuple(sorted(set(COUNTS) - {own}, key=lambda count: (count & -count, count)))
 
 
 # files whose code keeps the number, or the properties, from when they were imported

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,11 @@ from gemmproof.properties.proof.prove import prove
 
 from .evaluate import BOUNDS, EXACT, FIT, LANES, ONCE
 from .language import Program, print_program
-from .truth import SPAN, Truth, Witness, find_truth
+from .truth import COUNTS, SPAN, Truth, Witness, find_truth
 
 ABOUT = (BOUNDS, FIT, ONCE, LANES, EXACT)
 WORKSPACE = "a workspace of"  # in the scope of a proof
+COUNTED = re.compile(r"a GPU of ([^;]*?) multiprocessors")  # likewise
 SECONDS = 3.0  # counted, for the proof of one program
 
 
@@ -76,6 +79,13 @@ def under_test(program: Program, wrapper: Any) -> KernelUnderTest:
     return KernelUnderTest("drawn", wrapper, contract)
 
 
+def list_counts(scopes: Iterable[str]) -> tuple[int, ...]:
+    """List the numbers of multiprocessors that proofs are about: all, or those they assume."""
+    assumed = [found[1] for scope in scopes if (found := COUNTED.search(scope))]
+    counts = {int(n) for text in assumed for n in re.findall(r"\d+", text)}
+    return tuple(n for n in COUNTS if n in counts) if assumed else COUNTS
+
+
 def compare(program: Program, seconds: float = SECONDS, folder: Path | None = None) -> Comparison:
     """Prove a program, and look for sizes at which something is false that is proved."""
     began = time.process_time()
@@ -95,7 +105,8 @@ def compare(program: Program, seconds: float = SECONDS, folder: Path | None = No
     )
     reasons = tuple(f"{x.property}: {x.why}" for x in proofs.verdicts if x.status != PROVED)
     began = time.process_time()
-    truth: Truth = find_truth(program, [name for name in proved if name in ABOUT])
+    about = [name for name in proved if name in ABOUT]
+    truth: Truth = find_truth(program, about, list_counts(scopes))
     times = took, time.process_time() - began
     if truth.invalid:
         return Comparison("invalid", text=truth.invalid, seconds=times)

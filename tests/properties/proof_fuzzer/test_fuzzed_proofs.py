@@ -2,8 +2,9 @@
 
 import pytest
 from tests.properties.proof_fuzzer import saved
-from tests.properties.proof_fuzzer.compare import compare
+from tests.properties.proof_fuzzer.compare import compare, list_counts
 from tests.properties.proof_fuzzer.draws import draw_program
+from tests.properties.proof_fuzzer.truth import COUNTS, find_truth
 
 FAILURES = ("contradiction", "grid", "crash")
 
@@ -36,3 +37,26 @@ def test_what_was_once_proved_and_false_is_not_proved(file):
     program, _ = saved.read(file)
     result = compare(program, 4.0)
     assert result.kind not in FAILURES, result.witnesses or result.text
+
+
+@pytest.mark.parametrize("seed", [60605, 64116])
+def test_a_proof_for_some_gpus_is_compared_with_calls_on_those(seed):
+    """With little time these are proved for some numbers of multiprocessors, and say so.
+
+    The step of their loops is that number rounded up to 4, so that 142 and 5 miss tiles.
+    """
+    program = draw_program(seed)
+    result = compare(program, 1.5)
+    assert result.kind not in FAILURES
+    assert {x.multiprocessors for x in find_truth(program).false.values()} == {5}
+    assert not find_truth(program, counts=(132, 108)).false
+
+
+def test_the_numbers_of_multiprocessors_of_a_proof_are_read_from_its_assumptions():
+    assert list_counts(["every M, N, K; a GPU of 40 or 132 multiprocessors"]) == (132,)
+    assert list_counts(["every M, N, K; a GPU of 108, 132 or 142 multiprocessors", "x"]) == (
+        132,
+        142,
+        108,
+    )
+    assert list_counts(["every M, N, K"]) == COUNTS

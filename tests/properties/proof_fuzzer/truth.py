@@ -171,10 +171,13 @@ def _find_span(shape: tuple[int, int], strides: tuple[int, int]) -> int:
     return 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
 
 
-def find_truth(program: Program, about: Sequence[str] = ()) -> Truth:
+def find_truth(
+    program: Program, about: Sequence[str] = (), counts: Sequence[int] = COUNTS
+) -> Truth:
     """Evaluate a program at many sizes.
 
     `about`: the properties that are asked for. Without any, the first false one is enough.
+    `counts`: the numbers of multiprocessors that it may run on.
     """
     truth, seen, spent = Truth(), set(), 0
     plans = [(sizes, True) for sizes in iter_sizes(program)]
@@ -188,7 +191,7 @@ def find_truth(program: Program, about: Sequence[str] = ()) -> Truth:
         if whole and elements > MOST_ELEMENTS:
             continue
         seen.add((sizes, whole))
-        for strides, configs, count in _iter_ways(program, whole, sizes, len(seen)):
+        for strides, configs, count in _iter_ways(program, whole, sizes, len(seen), counts):
             call = Call(program, dict(zip("MNK", sizes, strict=True)),
                         dict(zip("ab", strides, strict=True)), configs, count, whole)  # fmt: skip
             try:
@@ -222,12 +225,14 @@ def _rank(x: Witness) -> tuple[bool, bool]:
 MOST_SPENT = 400_000_000  # lanes of all calls of a program
 
 
-def _iter_ways(program: Program, whole: bool, sizes: Sizes, number: int) -> Iterator[Any]:
+def _iter_ways(
+    program: Program, whole: bool, sizes: Sizes, number: int, counts: Sequence[int]
+) -> Iterator[Any]:
     """Yield strides, configurations and multiprocessors: every way at small sizes, or else one."""
     ways = [
         (strides, *choice)
         for strides in iter_strides(program.terms, sizes, whole)
-        for choice in iter_choices(program, whole, sizes)
+        for choice in iter_choices(program, whole, sizes, counts)
     ]
     if max(sizes) <= 3 or not whole:
         yield from ways
@@ -249,13 +254,12 @@ def fit(terms: Terms, sizes: Sizes) -> Sizes:
 
 
 def iter_choices(
-    program: Program, whole: bool, sizes: Sizes
+    program: Program, whole: bool, sizes: Sizes, counts: Sequence[int]
 ) -> Iterator[tuple[dict[str, int], int]]:
     """Yield the configuration of each tuner, independently, and counts of multiprocessors."""
     tuned = [kernel for kernel in program.kernels if kernel.configs]
     ways = list(itertools.product(*(range(len(kernel.configs)) for kernel in tuned)))
-    counts = COUNTS if "multiprocessors" in repr(program) else COUNTS[:1]
-    if not whole or max(sizes) <= 3:
+    if "multiprocessors" not in repr(program) or not whole or max(sizes) <= 3:
         counts = counts[:1]
     for way in ways:
         for count in counts:
