@@ -10,14 +10,14 @@ import types
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice, product
+from itertools import chain, count, islice, product
 from pathlib import Path
 from typing import Any
 
 from gemmproof.engine.observe import CaseResult
 from gemmproof.engine.proofs import ProofAttempt
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.corners import corners
+from gemmproof.properties.cases.corners import corners, exercises
 from gemmproof.properties.cases.generate import (
     MOST_TILES,
     WHOLE,
@@ -249,17 +249,70 @@ def list_cases(
 ) -> Iterator[Case]:
     """Yield cases of one format, without end; each is judged before the next one is drawn.
 
-    At most half of `max_examples` are cases that a proof asks for, not counting refutations.
+    Of the first ones half exercise the properties, and one in four has data that rounds. At most
+    half of `max_examples` are cases that a proof asks for, not counting refutations.
     """
     contract = kernel.contract
     yield smallest(contract, dtype)
     yield from attempt.list_refuting(kernel, dtype)
     survey = yield from _list_survey(kernel, judged, dtype)
     asked = (c for c in attempt.cases if c.dtype == dtype and fits_budget(c, contract, survey))
-    yield from islice(asked, max_examples // 2)
-    yield from corners(contract, survey, dtype)
-    while True:
-        yield draw_case(rng.choice, contract, survey, dtype)
+    first = _interleave(
+        exercises(contract, survey, dtype),
+        islice(asked, max_examples // 2),
+        corners(contract, survey, dtype),
+    )
+    drawn = (draw_case(rng.choice, contract, survey, dtype) for _ in count())
+    yield from _round_some(chain(first, drawn), judged, dtype)
+
+
+def _interleave(most: Iterator[Case], *others: Iterator[Case]) -> Iterator[Case]:
+    """Yield from each of the others in turn, and before each of these cases one of the most."""
+    waiting = list(others)
+    while waiting:
+        for cases in tuple(waiting):
+            yield from islice(most, 1)
+            case = next(cases, None)
+            if case is None:
+                waiting.remove(cases)
+            else:
+                yield case
+    yield from most
+
+
+ROUNDING = 4  # one case in this many has data that rounds
+# data of which results and sums need rounding
+ROUNDED_FILLS = ("normal", "positive", "cancelling", "wide", "subnormal")
+
+
+def _round_some(
+    cases: Iterable[Case], judged: Mapping[Case, CaseResult], dtype: str
+) -> Iterator[Case]:
+    """Yield cases of one format, and after three new ones in a row without one that rounds.
+
+    A case of another call, or without a product to round, keeps its data, and the next one rounds.
+    """
+    seen, exact = set(judged), 0  # `exact` counts the cases since the last one that rounds
+    for case in judged:
+        exact = 0 if case.fill in ROUNDED_FILLS or case.dtype != dtype else exact + 1
+    for case in cases:
+        if case not in seen and exact >= ROUNDING - 1:
+            case = _round(case)
+        if case not in seen:
+            seen.add(case)
+            exact = 0 if case.fill in ROUNDED_FILLS else exact + 1
+        yield case
+
+
+def _round_in_turn(case: Case, position: int) -> Case:
+    return _round(case) if position % ROUNDING == ROUNDING - 1 else case
+
+
+def _round(case: Case) -> Case:
+    """Return the case with data of which its results need rounding, if that leaves its purpose."""
+    has_product = min(case.M, case.N, case.K) > 0 and not case.is_sampled
+    is_plain = case.fill == "index" and case.compare is None and has_product
+    return replace(case, fill="normal") if is_plain else case
 
 
 def survey_kernel(
@@ -292,18 +345,19 @@ def _list_survey(
     in_step = max(counts.values(), default=1)
     # of tuners that choose independently not every combination
     for config in range(1, min(count_combinations(counts), max(in_step, MOST_COMBINED))):
-        case = replace(first, config=config)
+        case = _round_in_turn(replace(first, config=config), config)
         yield case
         tiles.append(judged[case].tiles or usual)
     # a wrapper may choose its tiles by the sizes, and its kernel by the alignment
     whole = probe(contract, dtype, WHOLE)
     probes = [probe(contract, dtype), whole]
-    for case in probes:
+    for position, plain in enumerate(probes, start=len(tiles)):
+        case = _round_in_turn(plain, position)
         yield case
         tiles[case.config] = tuple(dict.fromkeys((*tiles[case.config], *judged[case].tiles)))
-        if case is whole and _label_kernels(judged[whole]) - _label_kernels(seen):
+        if plain is whole and _label_kernels(judged[case]) - _label_kernels(seen):
             probes += [replace(whole, config=config) for config in range(1, len(tiles))]
-        if case is whole and judged[whole].asked_sms:
+        if plain is whole and judged[case].asked_sms:
             probes.append(replace(whole, sms=1))
     constexprs = [pair for result in judged.values() for pair in result.constants]
     return Survey(
