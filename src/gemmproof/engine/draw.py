@@ -249,35 +249,35 @@ def list_cases(
 ) -> Iterator[Case]:
     """Yield cases of one format, without end; each is judged before the next one is drawn.
 
-    Of the first ones half exercise the properties, and one in four has data that rounds. At most
-    half of `max_examples` are cases that a proof asks for, not counting refutations.
+    Of the first ones half exercise the properties and layouts, and one in four has data that
+    rounds. At most half of `max_examples` are cases that a proof asks for, not counting
+    refutations.
     """
     contract = kernel.contract
     yield smallest(contract, dtype)
     yield from attempt.list_refuting(kernel, dtype)
     survey = yield from _list_survey(kernel, judged, dtype)
     asked = (c for c in attempt.cases if c.dtype == dtype and fits_budget(c, contract, survey))
-    first = _interleave(
-        exercises(contract, survey, dtype),
-        islice(asked, max_examples // 2),
-        corners(contract, survey, dtype),
-    )
+    of_paths = islice(asked, max_examples // 2)
+    # two cases of paths for each corner, and as many that exercise properties as both
+    turns = (of_paths, of_paths, corners(contract, survey, dtype))
+    first = _interleave(turns, exercises(contract, survey, dtype))
     drawn = (draw_case(rng.choice, contract, survey, dtype) for _ in count())
     yield from _round_some(chain(first, drawn), judged, dtype)
 
 
-def _interleave(most: Iterator[Case], *others: Iterator[Case]) -> Iterator[Case]:
-    """Yield from each of the others in turn, and before each of these cases one of the most."""
-    waiting = list(others)
+def _interleave(turns: Iterable[Iterator[Case]], between: Iterator[Case]) -> Iterator[Case]:
+    """Yield a case of each iterator in turn until all have ended, each followed by one between."""
+    waiting = list(turns)
     while waiting:
         for cases in tuple(waiting):
-            yield from islice(most, 1)
             case = next(cases, None)
             if case is None:
                 waiting.remove(cases)
             else:
                 yield case
-    yield from most
+                yield from islice(between, 1)
+    yield from between
 
 
 ROUNDING = 4  # one case in this many has data that rounds

@@ -189,12 +189,16 @@ class Tally:
         for each in properties:
             count, ratio = self.examples[each.name], self.ratios.get(each.name)
             status = "pass" if count else NOT_RUN
-            parts: Counter[str] = Counter()
-            for (_, (name, part)), cases in self.parts.items():
-                if name == each.name and part:
-                    parts[part] += cases
-            more = {"parts": dict(sorted(parts.items()))}
-            yield PropertyResult(each.name, each.claim, status, count, ratio, self.backend, **more)
+            result = PropertyResult(each.name, each.claim, status, count, ratio, self.backend)
+            yield replace(result, parts=self._count_parts(each.name))
+
+    def _count_parts(self, name: str) -> dict[str, int]:
+        """Count the cases of each part of a property."""
+        counts: Counter[str] = Counter()
+        for (_, (owner, part)), cases in self.parts.items():
+            if owner == name and part:
+                counts[part] += cases
+        return dict(sorted(counts.items()))
 
     def conclude(self, result: PropertyResult, kernel: KernelUnderTest) -> PropertyResult:
         """Return the result after the last case: with its status if no case exercised it all.
@@ -217,9 +221,9 @@ class Tally:
                 elif not self.parts[key]:
                     missing.append((fmt, part))
         if not missing:
-            is_barred = not result.examples and barred
-            why = {"status": NOT_APPLICABLE, "why": next(iter(barred))} if is_barred else {}
-            return replace(result, **why)
+            if result.examples or not barred:
+                return result
+            return replace(result, status=NOT_APPLICABLE, why=next(iter(barred)))
         whole = len(missing) == every
         labels = () if whole else tuple(_label_missing(missing, kernel, each))
         why = f"{', '.join(labels)}: " * bool(labels) + f"no case had {each.exercises}"

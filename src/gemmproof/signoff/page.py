@@ -92,6 +92,15 @@ def list_unused(signed: Signoff, accepted: Iterable[str]) -> list[Line]:
     return [(clean(f"note: --accept {word}: {explain(word)} to accept"), "") for word in unused]
 
 
+def list_gaps(signed: Signoff) -> Iterator[Line]:
+    """Yield what was not judged of kernels without findings, with the option that accepts it."""
+    for reason in signed.reasons:
+        if reason.kind in GAPS:
+            option = f"--accept {reason.kind}:{reason.kernel}"
+            how = "accepted" if reason.accepted else option
+            yield (clean(f"{format_reason(reason)}  [{how}]"), _STYLES[weigh(reason)])
+
+
 def list_uncounted(signed: Signoff) -> Iterator[Line]:
     """Yield the given measurements that do not count, with the first reason."""
     for option, name in (("bench", "why_not_timed"), ("mutation", "why_not_mutated")):

@@ -38,7 +38,7 @@ from gemmproof.signoff.record import (
     list_accepting,
     weigh,
 )
-from gemmproof.signoff.rules import EXERCISE, GAPS, PATH, compare
+from gemmproof.signoff.rules import EXERCISE, PATH, compare
 from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.entry_points import MEASURE_DRIFT
 from gemmproof.worker.protocol import Listener
@@ -288,11 +288,11 @@ def sign(
     versions = next((r.versions for r in reports if len(r.versions) > 1), {})
     signoff = Signoff(SIGNED, "pass", inputs, kernels, tuple(left_out), versions=versions)
     changes = tuple(_accept(compare(baseline, signoff), accepted)) if baseline else ()
-    own = _accept(_list_reasons(signoff, baseline), accepted)
+    gaps = tuple(_accept(_list_gaps(signoff), accepted))
+    own = [*_list_reasons(signoff, baseline), *gaps]
     reasons = [*own, *(c for c in changes if c.weight != SIGNED)]
     reasons.sort(key=lambda reason: GRAVEST.index(weigh(reason)))  # pages show the first ones
     weights = {reason.weight for reason in reasons if not reason.accepted} or {SIGNED}
-    gaps = (reason for reason in reasons if reason.kind in GAPS)
     codes |= {_CODES[reason.weight] for reason in (*changes, *gaps) if not reason.accepted}
     return replace(
         signoff,
@@ -332,6 +332,16 @@ def _list_reasons(signoff: Signoff, baseline: Signoff | None) -> Iterator[Reason
         yield Reason(name, "left out", SIGNED, ALONE)
 
 
+def _list_gaps(signoff: Signoff) -> Iterator[Reason]:
+    """Yield what was not judged of kernels that pass: of others graver reasons are listed."""
+    for report in (kernel.report for kernel in signoff.kernels):
+        if report.verdict == "pass":
+            for gap in list_unexercised(report):
+                yield Reason(report.target, EXERCISE, INCOMPLETE, gap)
+            for path in report.unfollowed:
+                yield Reason(report.target, PATH, INCOMPLETE, f"path never ran: {path}")
+
+
 def _explain(report: Report, before: Report | None) -> Iterator[Reason]:
     previous = {_key(f) for f in before.findings} if before else set()
     for finding, _ in list_by_cause(report.findings):
@@ -346,11 +356,6 @@ def _explain(report: Report, before: Report | None) -> Iterator[Reason]:
         yield Reason(report.target, report.verdict, INCOMPLETE, text)
     elif report.verdict == "fail" and not report.findings:
         yield Reason(report.target, "finding", REFUSED, report.note or "it fails")
-    if report.verdict == "pass":
-        for gap in list_unexercised(report):
-            yield Reason(report.target, EXERCISE, INCOMPLETE, gap)
-        for path in report.unfollowed:
-            yield Reason(report.target, PATH, INCOMPLETE, f"path never ran: {path}")
 
 
 def _key(finding: object) -> tuple[object, ...]:
