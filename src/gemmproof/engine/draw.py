@@ -8,7 +8,7 @@ import random
 import re
 import types
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, count, islice, product
 from pathlib import Path
@@ -263,20 +263,26 @@ def list_cases(
     turns = (of_paths, of_paths, corners(contract, survey, dtype))
     first = _interleave(turns, exercises(contract, survey, dtype))
     drawn = (draw_case(rng.choice, contract, survey, dtype) for _ in count())
-    yield from _round_some(chain(first, drawn), judged, dtype)
+    yield from _round_some(chain(first, drawn), judged, dtype, frozenset(attempt.cases))
 
 
 def _interleave(turns: Iterable[Iterator[Case]], between: Iterator[Case]) -> Iterator[Case]:
-    """Yield a case of each iterator in turn until all have ended, each followed by one between."""
+    """Yield a new case of each iterator in turn until all end, each followed by one between."""
+    seen: set[Case] = set()
+
+    def draw(cases: Iterator[Case]) -> Iterator[Case]:
+        for case in islice((case for case in cases if case not in seen), 1):
+            seen.add(case)
+            yield case
+
     waiting = list(turns)
     while waiting:
         for cases in tuple(waiting):
-            case = next(cases, None)
-            if case is None:
+            drawn = tuple(draw(cases))
+            if not drawn:
                 waiting.remove(cases)
             else:
-                yield case
-                yield from islice(between, 1)
+                yield from (*drawn, *draw(between))
     yield from between
 
 
@@ -286,17 +292,18 @@ ROUNDED_FILLS = ("normal", "positive", "cancelling", "wide", "subnormal")
 
 
 def _round_some(
-    cases: Iterable[Case], judged: Mapping[Case, CaseResult], dtype: str
+    cases: Iterable[Case], judged: Mapping[Case, CaseResult], dtype: str, kept: Collection[Case]
 ) -> Iterator[Case]:
-    """Yield cases of one format, and after three new ones in a row without one that rounds.
+    """Yield cases of one format, of new ones every fourth or so with data that rounds.
 
-    A case of another call, or without a product to round, keeps its data, and the next one rounds.
+    One of those to be `kept`, one that is compared with another call, and one without a product
+    keep their data, and the next one rounds.
     """
     seen, exact = set(judged), 0  # `exact` counts the cases since the last one that rounds
     for case in judged:
         exact = 0 if case.fill in ROUNDED_FILLS or case.dtype != dtype else exact + 1
     for case in cases:
-        if case not in seen and exact >= ROUNDING - 1:
+        if case not in seen and case not in kept and exact >= ROUNDING - 1:
             case = _round(case)
         if case not in seen:
             seen.add(case)
