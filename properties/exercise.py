@@ -98,7 +98,8 @@ def _is_exact_product(observation: ObservedCase) -> bool:
     value = exact_values.exact(observation)
     if observation.kernel.spec is not None:
         value = value[exact_values.evaluated(observation).exact]
-    return bool(np.any(value != 0))
+    value = value.astype(np.float64)
+    return bool(np.any(np.isfinite(value) & (value != 0)))
 
 
 def _needs_rounding(observation: ObservedCase) -> bool:
