@@ -6,6 +6,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gemmproof.properties.contract import GUARANTEED, list_guaranteed
+from gemmproof.properties.exercise import (
+    AGAIN,
+    CALL,
+    COMPILED,
+    EXACT,
+    HINT,
+    LAUNCH,
+    ORDER,
+    PREDICTED,
+    PROGRAMS,
+    RELATION,
+    ROUNDED,
+    ROWS,
+    SPECIAL,
+    Exercise,
+)
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.help import read_claim
 from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
@@ -60,9 +76,10 @@ class Property:
     """A claim that is true of a good kernel, and the judge that finds where it is not.
 
     `applies(observation)`: whether the property can be judged on an observation; `judge` yields the
-    violations. `ratio(observation)` measures error over bound, if there is a bound. `follows` names
-    properties whose findings, in the same case, cause findings of this one (engine/observe.py has
-    the rules). `sound`: it is judged only if no finding can change a value, because otherwise the
+    violations. `exercise`: what a case needs to show a violation, if there is one.
+    `ratio(observation)` measures error over bound, if there is a bound. `follows` names properties
+    whose findings, in the same case, cause findings of this one (engine/observe.py has the rules).
+    `sound`: it is judged only if no finding can change a value, because otherwise the
     reference of its comparison is wrong too. `simulated`, `launched`: the backends that it is
     judged on. `by_result`: each of several results is judged separately. `sampled`: single programs
     show it, so that it is judged where only some of them ran. `required(kernel, launched)`: whether
@@ -73,6 +90,7 @@ class Property:
     name: str
     judge: Callable[[ObservedCase], Iterator[Finding]] | None
     applies: Callable[[ObservedCase], bool] = _is_traced
+    exercise: Exercise = LAUNCH
     ratio: Callable[[ObservedCase], float | None] | None = None
     follows: tuple[str, ...] = ()
     sound: bool = False
@@ -86,6 +104,11 @@ class Property:
     def claim(self) -> str:
         """Return the sentence on it that its page opens with."""
         return read_claim(self.name)
+
+    @property
+    def exercises(self) -> str:
+        """Return what exercises it, as the end of "no case had ..."."""
+        return self.exercise.text
 
 
 # properties whose violation gives a wrong address, or a lane that is not the compiled kernel's
@@ -113,6 +136,7 @@ PROPERTIES: tuple[Property, ...] = (
         memory_use.ENDS,
         memory_use.judge_ends,
         applies=memory_use.ends_applies,
+        exercise=CALL,
         launched=True,
         sampled=True,
     ),
@@ -130,10 +154,12 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         memory_use.HINTS,
         judge_faults(memory_use.HINTS),
+        exercise=HINT,
     ),
     Property(
         memory_use.RACES,
         judge_faults(memory_use.RACES),
+        exercise=PROGRAMS,
         follows=(memory_use.BOUNDS,),
     ),
     Property(
@@ -164,6 +190,7 @@ PROPERTIES: tuple[Property, ...] = (
         exact_values.judge_exact,
         by_result=True,
         applies=exact_values.exact_applies,
+        exercise=EXACT,
         follows=(*VALUES, memory_use.NAME),
         launched=True,
     ),
@@ -172,6 +199,7 @@ PROPERTIES: tuple[Property, ...] = (
         exact_values.judge_bound,
         by_result=True,
         applies=exact_values.bound_applies,
+        exercise=ROUNDED,
         ratio=exact_values.largest_ratio,
         follows=(*VALUES, memory_use.NAME, exact_values.EXACT),
         required=_has_bound,
@@ -182,6 +210,7 @@ PROPERTIES: tuple[Property, ...] = (
         determinism.judge_same,
         by_result=True,
         applies=determinism.same_applies,
+        exercise=AGAIN,
         follows=VALUES,
         required=_is_deterministic,
         launched=True,
@@ -190,6 +219,7 @@ PROPERTIES: tuple[Property, ...] = (
         exact_values.NAME,
         exact_values.judge,
         applies=exact_values.applies,
+        exercise=SPECIAL,
         sound=True,
         required=_is_special,
         launched=True,
@@ -199,6 +229,7 @@ PROPERTIES: tuple[Property, ...] = (
         determinism.judge_prediction,
         by_result=True,
         applies=determinism.prediction_applies,
+        exercise=PREDICTED,
         follows=(
             memory_use.INPUTS,
             exact_values.EXACT,
@@ -214,6 +245,7 @@ PROPERTIES: tuple[Property, ...] = (
         metamorphic.NAME,
         metamorphic.judge,
         applies=metamorphic.applies,
+        exercise=RELATION,
         sound=True,
         required=_is_product,
     ),
@@ -222,6 +254,7 @@ PROPERTIES: tuple[Property, ...] = (
         determinism.judge_order,
         by_result=True,
         applies=determinism.order_applies,
+        exercise=ORDER,
         sound=True,
     ),
     Property(
@@ -229,10 +262,11 @@ PROPERTIES: tuple[Property, ...] = (
         determinism.judge_rows,
         by_result=True,
         applies=determinism.rows_apply,
+        exercise=ROWS,
         sound=True,
         required=lambda kernel, launched: kernel.contract.batch_invariant,
     ),
-    *(Property(name, judge=None, simulated=False) for name in GUARANTEED),
+    *(Property(name, judge=None, exercise=COMPILED, simulated=False) for name in GUARANTEED),
 )
 BY_NAME = {p.name: p for p in PROPERTIES}
 

@@ -85,7 +85,8 @@ class Launch:
     target has no model, so that it was IEEE's. `integers` are the arguments that are integers.
     `dots` are those that a model of the target predicted, `compiled` what Triton was asked to
     compile: its source, target and options, and `reorders` the operations, with their lines, that
-    leave the order of elements to the compiler.
+    leave the order of elements to the compiler. `has_hints`: the kernel's source has hints to the
+    compiler or tensor descriptors; `uses_hints`: a program computed a value with one.
     """
 
     kernel: str
@@ -103,6 +104,8 @@ class Launch:
     compiled: tuple[Any, Any, Any] | None = field(default=None, compare=False, repr=False)
     reorders: tuple[tuple[str, Where | None], ...] = ()
     choice: int = 0
+    has_hints: bool = False
+    uses_hints: bool = False
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
@@ -24,6 +24,7 @@ from gemmproof.properties.cases.generate import (
     list_sizes,
     measure_volume,
     smallest,
+    vary,
     widest_tile,
 )
 from gemmproof.properties.cases.layouts import HUGE, WIDE
@@ -67,13 +68,48 @@ MOST_SIZES = 24  # corners around constants; the others are drawn
 
 def corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     """Yield the cases that every check starts with, the most revealing first, all admitted."""
+    return _admit(_corners(contract, survey, dtype), contract, survey)
+
+
+def exercises(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
+    """Yield cases that exercise every property, relation and layout of a contract, all admitted."""
+    for case in _admit(_exercises(contract, survey, dtype), contract, survey):
+        if case.compare == "transposed" and not vary(case, contract, M=case.N, N=case.M):
+            # sizes of N may be no sizes of M
+            case = vary(case, contract, M=case.N) or vary(case, contract, N=case.M) or case
+        yield case
+
+
+def _admit(cases: Iterable[Case], contract: Contract, survey: Survey) -> Iterator[Case]:
+    """Yield cases with sizes that the contract and the budget admit, each once."""
     seen: set[Case] = set()
-    for case in _corners(contract, survey, dtype):
+    for case in cases:
         if not case.is_sampled:
             case = fit_budget(fit_sides(case, contract), contract, widest_tile(survey, case.config))
         if case not in seen and is_admitted(case, contract):
             seen.add(case)
             yield case
+
+
+def _exercises(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
+    first, small = _simplest(contract, survey, dtype)
+    bm, bn, bk = widest_tile(survey, 0)
+    # several programs, three calls, sums that round
+    yield replace(first, M=bm + 1, N=bn + 1, K=bk + 1, fill="normal", seed=1, calls=3)
+    yield from _kinds(small, contract, early=True)
+    # short sums of narrow formats fit into fp32
+    yield replace(smallest(contract, dtype), K=LONG_K, fill="positive", seed=1)
+    yield from _kinds(small, contract, early=False)
+    for position, name in enumerate(n for n in contract.layout_names[1:] if n not in HUGE):
+        operand = list(ROLES)[position % 2]
+        yield replace(first, M=11, N=27, K=bk + 3).with_layout(operand, name)
+
+
+def _simplest(contract: Contract, survey: Survey, dtype: str) -> tuple[Case, Case]:
+    """Return the case of one element, and one of less than a tile along M and N."""
+    simplest = smallest(contract, dtype)
+    first = replace(simplest, batch=None if simplest.batch is None else 2)
+    return first, replace(first, M=7, N=6, K=widest_tile(survey, 0)[2] + 3)
 
 
 def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
@@ -91,8 +127,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         (5 * bm + 1, 1, 1),
         (1, 5 * bn + 1, 1),
     ]
-    first = replace(simplest, batch=None if simplest.batch is None else 2)
-    small = replace(first, M=7, N=6, K=bk + 3)
+    first, small = _simplest(contract, survey, dtype)
     for position, (M, N, K) in enumerate(sides):
         # half of them, including the first, are called three times over uninitialised memory
         yield replace(first, M=M, N=N, K=K, calls=1 if position % 2 else 3)

@@ -302,6 +302,8 @@ def _record(
             kernel.specialisation,
             tuple(sorted(context.reorders, key=str)),
             session.chosen[0],
+            kernel.program.has_hints or context.uses_hints,
+            context.uses_hints,
         )
     )
 

@@ -17,6 +17,9 @@ from gemmproof.reference.ttir import I1, I64, Dtype, Function, Op, Type
 # -- program -------------------------------------------------------------------------------------
 LONG, FEW = 64, 2  # turns of a loop of a sampled call: of more than LONG, FEW at each end run
 
+# in the TTIR of a kernel that asserts facts to the compiler: conditions, and descriptors
+CLAIMS = ("llvm.intr.assume", "tt.make_tensor_descriptor", "tt.tensordesc")
+
 Env = list[Any]
 Moves = tuple[tuple[int, int], ...]  # (to, from), simultaneous
 Step = tuple[Callable[[Env], None], "Where | None", tuple[int, ...]]
@@ -55,7 +58,8 @@ class Program:
     `template` is an environment that holds the constants, `args` the slots of its arguments.
     `asks_place`: it reads its position in the grid, so that no two programs are alike.
     `may_contract`: a compiler may fuse a product and a sum of it. `hinted` are the functions of a
-    kernel whose source has hints, and `vectors` the vectors that these grant, by specialisation.
+    kernel whose source has hints on values, and `vectors` the vectors that these grant, by
+    specialisation.
     """
 
     blocks: list[BasicBlock]
@@ -67,6 +71,11 @@ class Program:
     may_contract: bool = False
     hinted: Mapping[str, Function] = field(default_factory=dict, repr=False)
     vectors: dict[Any, Mapping[str, Vectors]] = field(default_factory=dict, repr=False)
+
+    @property
+    def has_hints(self) -> bool:
+        """True if a kernel has hints on values, assumptions, or tensor descriptors."""
+        return bool(self.hinted) or any(name in self.text for name in CLAIMS)
 
     def find_widened(self, arguments: tuple[int, ...], warps: int) -> Mapping[str, Vectors]:
         """Return the vectors that accesses have only because of hints, by their TTIR."""

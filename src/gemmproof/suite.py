@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gemmproof.properties.finding import UNEXPECTED
+from gemmproof.report.record import NOT_APPLICABLE, NOT_EXERCISED, NOT_RUN
 from gemmproof.report.text import clean, finding_text, proof_text
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def test_gemm(
         pytest.fail("\n\n".join(texts), pytrace=False)
     if _is_incomplete(result, gemm_report):
         pytest.fail(f"{gemm_item.property}: {gemm_report.note or IDLE}", pytrace=False)
-    if result.status == "not run":
+    if result.status in (NOT_EXERCISED, NOT_APPLICABLE):
+        pytest.skip(clean(f"{gemm_item}: {result.status}: {result.why}"))
+    if result.status == NOT_RUN:
         note = gemm_report.verdict == "fail" and gemm_report.note  # a death has a better reason
         pytest.skip(clean(f"{gemm_item}: {note or IDLE}"))  # -rs lists reasons, not items
 
@@ -108,7 +111,7 @@ def _is_incomplete(result: PropertyResult, report: Report) -> bool:
     An unfinished check fails the items of what it has not judged; one item in any case.
     """
     unfinished = report.verdict in ("error", "incomplete")
-    if result.status == "not run":  # a case that fails when simulated is not launched
+    if result.status == NOT_RUN:  # a case that fails when simulated is not launched
         return unfinished or (result.backend == "cuda" and report.verdict != "pass")
-    has_unjudged = any(p.status == "not run" for p in report.properties)
+    has_unjudged = any(p.status == NOT_RUN for p in report.properties)
     return result.is_disputed or (unfinished and not has_unjudged and result.name == ENDS)

@@ -189,7 +189,9 @@ INNOCENT = [
 def test_a_right_kernel_passes_every_property(launch, contract):
     report = check_launch(launch, contract, max_examples=60)
     assert [f.message for f in report.findings] == []
-    assert {p.name: p.status for p in report.properties if p.status != "pass"} == {}
+    unjudged = {p.name: p.status for p in report.properties if p.status != "pass"}
+    has_hints = launch.__name__ == "assumes_what_is_so"
+    assert unjudged == ({} if has_hints else {"every_hint_holds": "does not apply"})
 
 
 def test_an_expanded_tensor_that_a_module_keeps_is_put_back():

@@ -33,7 +33,7 @@ def fake_run(wrong=lambda a, b, config: [], configs=1, tiles=TILES, name=lambda 
     def run(function, *tensors, config=0, **options):
         # no product of so large a result is made
         result = None if options.get("sampled") else function(*tensors)
-        launch = Launch(name(tensors[0]), (1, 1, 1), {}, config, configs, tiles, False, HERE)
+        launch = Launch(name(tensors[0]), (2, 1, 1), {}, config, configs, tiles, False, HERE)
         return Run(result=result, launches=[launch], faults=wrong(*tensors, config))
 
     return run

@@ -23,6 +23,7 @@ def judge_hints(compute: Callable[..., Any], op: Op) -> Callable[..., Any]:
 
     def compute_and_judge(*values: Value) -> Value:
         x = compute(*values)
+        current().uses_hints = True
         if x.dtype.is_float:
             return x
         x = x.spread(shape)
@@ -126,6 +127,7 @@ def _build_claim(op: Op) -> Callable[..., None]:
         kind, got = "failed_assert", f"device_assert failed: {''.join(op.strings[:1])}"[:200]
 
     def compute(condition: Value) -> None:
+        current().uses_hints |= kind == "false_hint"
         failed = condition.data == 0
         if failed.any():
             note_lanes(kind, "hint", failed, got=got, expected="a true condition")

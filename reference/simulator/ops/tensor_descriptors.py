@@ -315,6 +315,7 @@ def _box(window: Window, starts: Sequence[Value]) -> tuple[Value, Value | None]:
 
 def _through(window: Window, starts: Sequence[Value]) -> AbstractContextManager[None]:
     """Send an access through the window within the context: every axis is checked."""
+    current().uses_hints = True
     return through(window.describe(starts, range(len(window.block))))
 
 

@@ -23,6 +23,7 @@ from gemmproof.engine.sections import (
     Tally,
     add_model_check,
     begin_report,
+    conclude_exercise,
     describe_passes,
     emit_partial,
     judge_compiled,
@@ -106,11 +107,13 @@ def launch_cases(
     device: Any,
     emit: Listener,
     assumptions: AssumptionCheck | None = None,
+    whole: bool = False,
 ) -> Report:
     """Return the simulated cases' report with that of their launches; `device` None: there is none.
 
     `emit` gets the same events of cases, judgements and findings as the engine's listener.
     `assumptions` are what predictions assume: those of bits that differ are checked first.
+    `whole`: the cases are all that a check draws.
     """
     if report.verdict == "error":
         return report
@@ -137,7 +140,7 @@ def launch_cases(
         _judge_case(lane, replace(case, calls=len(FILLS)), tune=last)
         if lane.broken:
             break
-    return _report(lane, len(drawn))
+    return _report(lane, len(drawn), whole)
 
 
 def _judge_case(lane: _Lane, case: Case, tune: bool) -> None:
@@ -258,7 +261,7 @@ def explain_no_launch(report: Report, reason: str) -> Report:
     return replace(report, properties=(*report.properties, result))
 
 
-def _report(lane: _Lane, drawn: int) -> Report:
+def _report(lane: _Lane, drawn: int, whole: bool) -> Report:
     report = update_report(lane.begun, lane.kernel, lane.tally, dedupe(lane.judged))
     unpredicted = (PREDICTED, CUDA, "pass" if lane.lacks else "")
     properties = tuple(
@@ -267,12 +270,13 @@ def _report(lane: _Lane, drawn: int) -> Report:
     )
     launched = (p for p in properties if p.backend == CUDA and p.name in (ENDS, PREDICTED))
     verdict: Verdict = "incomplete" if any(p.status == "not run" for p in launched) else "pass"
-    return replace(
+    report = replace(
         report,
         properties=properties,
         versions={**report.versions, **lane.device.facts},
         notes=tuple(Note(text, verdict) for text in _notes(lane, drawn)),
     )
+    return conclude_exercise(report, lane.kernel, lane.tally) if whole else report
 
 
 def _notes(lane: _Lane, drawn: int) -> Iterator[str]:
@@ -334,7 +338,7 @@ def check_alone(
         for dtype in formats:
             cases += _draw(kernel, seen, dtype, max_examples, random.Random(f"{seed} {dtype}"))
     try:
-        report = launch_cases(kernel, report, cases, device, tell, assumptions)
+        report = launch_cases(kernel, report, cases, device, tell, assumptions, case is None)
         report = describe_passes(report, kernel, () if case else cases, max_examples)
         report = add_model_check(report, assumptions, None, ())
     finally:

@@ -19,7 +19,7 @@ from gemmproof.engine.saved_cases import find_store, judge_kept, note_kept
 from gemmproof.options import Command, argument, flag, group
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT, Report
-from gemmproof.report.text import Line, Reproduce, add_commands, clean, lines
+from gemmproof.report.text import Line, Reproduce, add_commands, clean, lines, list_gaps
 from gemmproof.target import Calling, TargetError, parse
 from gemmproof.terminal import progress, say
 from gemmproof.worker.supervisor import preload
@@ -39,11 +39,13 @@ class CheckOptions:
             "gemmproof check my_kernels.py:matmul",
             "gemmproof check my_kernels.py:matmul --dtype bf16 --sizes K=16..:16 --layouts any",
         ),
-        exits="0 every property held, 1 findings, 2 bad usage or target, 3 incomplete",
+        exits="0 every property held, 1 findings, or gaps with --strict, 2 bad usage or target,"
+        " 3 incomplete",
     )
 
     target: str = argument("TARGET", groups.TARGET)
     expected: tuple[tuple[str, str], ...] = groups.expected_option()
+    strict: bool = flag("fail if a property was not exercised, or a path never ran")
     watch: bool = flag("check again whenever a source file of the target changes")
     quiet: bool = groups.quiet_flag()
     search: groups.SearchOptions = group(groups.SearchOptions())
@@ -97,6 +99,8 @@ def prepare(options: CheckOptions) -> Callable[[], int]:
         store = find_store(options.judge.saved_cases, request)
         report, worker = judge_kept(request, options.worker.limits, store, listener)
     report = replace(note_kept(report, worker), target=options.target)
+    if options.strict and report.verdict == "pass" and list_gaps(report):
+        report = report.with_note("--strict: what was not judged is a failure", "fail")
     # Output matters for a single case; an internal error needs its traceback.
     shows_output = options.judge.case or worker.is_internal
     printed = worker.read_part(PRINTED, tuple[str, ...]) or ()

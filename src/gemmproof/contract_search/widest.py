@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +18,16 @@ from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.layouts import ANY
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.finding import Finding
-from gemmproof.report.record import GRAVEST_FIRST, Coverage, Limit, PropertyResult, Report
+from gemmproof.report.record import (
+    GRAVEST_FIRST,
+    NOT_APPLICABLE,
+    NOT_EXERCISED,
+    NOT_RUN,
+    Coverage,
+    Limit,
+    PropertyResult,
+    Report,
+)
 from gemmproof.terminal import progress, say
 from gemmproof.worker.supervisor import Limits, open_pool
 
@@ -68,6 +78,10 @@ class Checks:
         return {name: self.known[narrow] for name, narrow in asked.items() if narrow in self.known}
 
 
+# of a property in several formats
+GRAVEST_STATUS = ("fail", "expected", NOT_EXERCISED, "pass", NOT_APPLICABLE, NOT_RUN)
+
+
 def merge(reports: dict[str, Report]) -> Report:
     """Return one report for all formats; limits are the first format's, without other formats."""
     first = next(iter(reports.values()))
@@ -75,7 +89,12 @@ def merge(reports: dict[str, Report]) -> Report:
     return replace(
         first,
         notes=gravest.notes,
-        properties=_merge_properties(p for r in reports.values() for p in r.properties),
+        properties=_merge_properties(
+            _name_format(p, name) if len(reports) > 1 else p
+            for name, report in reports.items()
+            for p in report.properties
+        ),
+        unfollowed=tuple(dict.fromkeys(x for r in reports.values() for x in r.unfollowed)),
         findings=_merge_findings(f for r in reports.values() for f in r.findings),
         seconds=round(sum(report.seconds for report in reports.values()), 2),
         limits=tuple(limit for limit in first.limits if limit.name not in reports),
@@ -84,19 +103,30 @@ def merge(reports: dict[str, Report]) -> Report:
     )
 
 
+def _name_format(result: PropertyResult, name: str) -> PropertyResult:
+    """Return the result with the name of its format at what was not exercised in it."""
+    if result.status != NOT_EXERCISED:
+        return result
+    missing = tuple(f"{part} in {name}" for part in result.missing) or (name,)
+    return replace(result, missing=missing)
+
+
 def _merge_properties(results: Iterable[PropertyResult]) -> tuple[PropertyResult, ...]:
     merged: dict[str, PropertyResult] = {}
     for result in results:
         other = merged.setdefault(result.label, result)
         if other is not result:
-            status = next(
-                s
-                for s in ("fail", "expected", "pass", "not run")
-                if s in (result.status, other.status)
-            )
+            status = next(s for s in GRAVEST_STATUS if s in (result.status, other.status))
             ratio = max((r.ratio for r in (result, other) if r.ratio is not None), default=None)
-            examples = result.examples + other.examples
-            merged[result.label] = replace(result, status=status, ratio=ratio, examples=examples)
+            merged[result.label] = replace(
+                result,
+                status=status,
+                ratio=ratio,
+                examples=result.examples + other.examples,
+                why=next((r.why for r in (other, result) if r.status == status), ""),
+                parts=dict(Counter(other.parts) + Counter(result.parts)),
+                missing=(*other.missing, *result.missing),
+            )
     return tuple(merged.values())
 
 

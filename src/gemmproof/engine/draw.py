@@ -8,16 +8,16 @@ import random
 import re
 import types
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice, product
+from itertools import chain, count, islice, product
 from pathlib import Path
 from typing import Any
 
 from gemmproof.engine.observe import CaseResult
 from gemmproof.engine.proofs import ProofAttempt
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.corners import corners
+from gemmproof.properties.cases.corners import corners, exercises
 from gemmproof.properties.cases.generate import (
     MOST_TILES,
     WHOLE,
@@ -249,17 +249,77 @@ def list_cases(
 ) -> Iterator[Case]:
     """Yield cases of one format, without end; each is judged before the next one is drawn.
 
-    At most half of `max_examples` are cases that a proof asks for, not counting refutations.
+    Of the first ones half exercise the properties and layouts, and one in four has data that
+    rounds. At most half of `max_examples` are cases that a proof asks for, not counting
+    refutations.
     """
     contract = kernel.contract
     yield smallest(contract, dtype)
     yield from attempt.list_refuting(kernel, dtype)
     survey = yield from _list_survey(kernel, judged, dtype)
     asked = (c for c in attempt.cases if c.dtype == dtype and fits_budget(c, contract, survey))
-    yield from islice(asked, max_examples // 2)
-    yield from corners(contract, survey, dtype)
-    while True:
-        yield draw_case(rng.choice, contract, survey, dtype)
+    of_paths = islice(asked, max_examples // 2)
+    # two cases of paths for each corner, and as many that exercise properties as both
+    turns = (of_paths, of_paths, corners(contract, survey, dtype))
+    first = _interleave(turns, exercises(contract, survey, dtype))
+    drawn = (draw_case(rng.choice, contract, survey, dtype) for _ in count())
+    yield from _round_some(chain(first, drawn), judged, dtype, frozenset(attempt.cases))
+
+
+def _interleave(turns: Iterable[Iterator[Case]], between: Iterator[Case]) -> Iterator[Case]:
+    """Yield a new case of each iterator in turn until all end, each followed by one between."""
+    seen: set[Case] = set()
+
+    def draw(cases: Iterator[Case]) -> Iterator[Case]:
+        for case in islice((case for case in cases if case not in seen), 1):
+            seen.add(case)
+            yield case
+
+    waiting = list(turns)
+    while waiting:
+        for cases in tuple(waiting):
+            drawn = tuple(draw(cases))
+            if not drawn:
+                waiting.remove(cases)
+            else:
+                yield from (*drawn, *draw(between))
+    yield from between
+
+
+ROUNDING = 4  # one case in this many has data that rounds
+# data of which results and sums need rounding
+ROUNDED_FILLS = ("normal", "positive", "cancelling", "wide", "subnormal")
+
+
+def _round_some(
+    cases: Iterable[Case], judged: Mapping[Case, CaseResult], dtype: str, kept: Collection[Case]
+) -> Iterator[Case]:
+    """Yield cases of one format, of new ones every fourth or so with data that rounds.
+
+    One of those to be `kept`, one that is compared with another call, and one without a product
+    keep their data, and the next one rounds.
+    """
+    seen, exact = set(judged), 0  # `exact` counts the cases since the last one that rounds
+    for case in judged:
+        exact = 0 if case.fill in ROUNDED_FILLS or case.dtype != dtype else exact + 1
+    for case in cases:
+        if case not in seen and case not in kept and exact >= ROUNDING - 1:
+            case = _round(case)
+        if case not in seen:
+            seen.add(case)
+            exact = 0 if case.fill in ROUNDED_FILLS else exact + 1
+        yield case
+
+
+def _round_in_turn(case: Case, position: int) -> Case:
+    return _round(case) if position % ROUNDING == ROUNDING - 1 else case
+
+
+def _round(case: Case) -> Case:
+    """Return the case with data of which its results need rounding, if that leaves its purpose."""
+    has_product = min(case.M, case.N, case.K) > 0 and not case.is_sampled
+    is_plain = case.fill == "index" and case.compare is None and has_product
+    return replace(case, fill="normal") if is_plain else case
 
 
 def survey_kernel(
@@ -292,18 +352,19 @@ def _list_survey(
     in_step = max(counts.values(), default=1)
     # of tuners that choose independently not every combination
     for config in range(1, min(count_combinations(counts), max(in_step, MOST_COMBINED))):
-        case = replace(first, config=config)
+        case = _round_in_turn(replace(first, config=config), config)
         yield case
         tiles.append(judged[case].tiles or usual)
     # a wrapper may choose its tiles by the sizes, and its kernel by the alignment
     whole = probe(contract, dtype, WHOLE)
     probes = [probe(contract, dtype), whole]
-    for case in probes:
+    for position, plain in enumerate(probes, start=len(tiles)):
+        case = _round_in_turn(plain, position)
         yield case
         tiles[case.config] = tuple(dict.fromkeys((*tiles[case.config], *judged[case].tiles)))
-        if case is whole and _label_kernels(judged[whole]) - _label_kernels(seen):
+        if plain is whole and _label_kernels(judged[case]) - _label_kernels(seen):
             probes += [replace(whole, config=config) for config in range(1, len(tiles))]
-        if case is whole and judged[whole].asked_sms:
+        if plain is whole and judged[case].asked_sms:
             probes.append(replace(whole, sms=1))
     constexprs = [pair for result in judged.values() for pair in result.constants]
     return Survey(

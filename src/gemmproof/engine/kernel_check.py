@@ -215,10 +215,11 @@ def check(
             return alone()
         if proof and _run is None:
             findings = label_missing(findings, kernel, target, ctx.state.restore)
-        report = make_report(kernel, drawn, findings)
+        report = make_report(kernel, drawn, findings, whole=case is None)
         if launch:
             cases = [judged.case for judged in drawn]
-            report = launch_cases(kernel, report, cases, device, tell, assumptions)
+            whole = case is None
+            report = launch_cases(kernel, report, cases, device, tell, assumptions, whole)
         report = conclude(report, ctx.attempt, ctx.judged)
         report = describe_passes(report, kernel, () if case else ctx.judged, max_examples)
         report = add_model_check(report, assumptions, target, ctx.judged.values())

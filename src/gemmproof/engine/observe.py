@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,15 +50,19 @@ from gemmproof.reference.simulation import (
 )
 from gemmproof.reference.triton_hooks import count_combinations
 
-
 # -- judge ---------------------------------------------------------------------------------------
+Part = tuple[str, str]  # a property, and the part of it that is exercised separately, or ""
+
+
 @dataclass(frozen=True, slots=True)
 class CaseResult:
     """One case judged by every property that applies; the observation's memory is not kept.
 
     `tiles` are those of the dots of all `launches`. `bits` is a hash of the first call's result,
     "" if it gave none. `asked_sms`: the wrapper asked for the number of multiprocessors.
-    `followed`: every call was followed to its end; one of a sampled case may not be.
+    `followed`: every call was followed to its end; one of a sampled case may not be. `exercised`
+    are the properties that the case would show to be violated, each with its part or "", and
+    `barred` those that it shows to be impossible to exercise, with the reason.
     """
 
     case: Case
@@ -72,6 +76,8 @@ class CaseResult:
     asked_sms: bool
     followed: bool
     bits: str = ""
+    exercised: frozenset[Part] = frozenset()
+    barred: Mapping[Part, str] = field(default_factory=dict)
 
     @property
     def is_unseen(self) -> bool:
@@ -96,7 +102,9 @@ def judge(observation: ObservedCase) -> CaseResult:
     """Return every finding of one observation, root causes first, consequences marked as such."""
     findings: list[Finding] = []
     applied, ratios = set[str](), dict[str, float]()
+    exercised, barred = set[Part](), dict[Part, str]()
     for each in table.list_required(observation.kernel, not observation.is_simulated):
+        barred |= {(each.name, part): reason for part, reason in each.exercise.bar(observation)}
         value_changed = any(f.property not in table.HARMLESS for f in findings)
         shown = observation.split() if each.by_result else [observation]
         shown = [part for part in shown if each.applies(part)]
@@ -107,7 +115,10 @@ def judge(observation: ObservedCase) -> CaseResult:
         applied.add(each.name)
         for part in shown:
             assert each.judge is not None  # those without one are judged on no backend
-            findings += (_with_cause(f, findings, observation) for f in each.judge(part))
+            violations = list(each.judge(part))
+            findings += (_with_cause(f, findings, observation) for f in violations)
+            if violations or each.exercise.shows(part):
+                exercised.add((each.name, each.exercise.part(part)))
             ratio = each.ratio(part) if each.ratio is not None else None
             if ratio is not None:
                 ratios[each.name] = max(ratio, ratios.get(each.name, 0.0))
@@ -123,6 +134,8 @@ def judge(observation: ObservedCase) -> CaseResult:
         asked_sms=observation.asked_sms,
         followed=all(c.run.result is not None for c in observation.calls),
         bits=_hash_bits(observation),
+        exercised=frozenset(exercised),
+        barred=barred,
     )
 
 

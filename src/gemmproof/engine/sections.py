@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from gemmproof.compiled.assumptions import AssumptionCheck
-from gemmproof.engine.observe import CaseResult
+from gemmproof.engine.observe import CaseResult, Part
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import probe, smallest
 from gemmproof.properties.contract import Contract, list_guaranteed
@@ -23,6 +23,9 @@ from gemmproof.reference.gpus import TARGETS
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import (
     AXES,
+    NOT_APPLICABLE,
+    NOT_EXERCISED,
+    NOT_RUN,
     SCHEMA,
     UNKNOWN,
     Bits,
@@ -161,15 +164,23 @@ def add_model_check(
 # -- tally ---------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Tally:
-    """The cases of one backend that each property judged, and their largest ratios, by its name."""
+    """The cases of one backend that exercised each property, and their largest ratios, by its name.
+
+    `parts` counts them by format and part; `barred` has the reason why none can exercise a part.
+    """
 
     backend: str
     examples: Counter[str] = field(default_factory=Counter)
     ratios: dict[str, float] = field(default_factory=dict)
+    parts: Counter[tuple[str, Part]] = field(default_factory=Counter)
+    barred: dict[tuple[str, Part], str] = field(default_factory=dict)
 
     def add(self, judged: CaseResult) -> None:
         """Count one case."""
-        self.examples.update(judged.applied)
+        self.examples.update({name for name, _ in judged.exercised})
+        self.parts.update((judged.case.dtype, part) for part in judged.exercised)
+        for part, reason in judged.barred.items():
+            self.barred.setdefault((judged.case.dtype, part), reason)
         for name, ratio in judged.ratios.items():
             self.ratios[name] = max(ratio, self.ratios.get(name, ratio))
 
@@ -177,8 +188,63 @@ class Tally:
         """Yield each property's result, as if nothing had failed."""
         for each in properties:
             count, ratio = self.examples[each.name], self.ratios.get(each.name)
-            status = "pass" if count else "not run"
-            yield PropertyResult(each.name, each.claim, status, count, ratio, self.backend)
+            status = "pass" if count else NOT_RUN
+            result = PropertyResult(each.name, each.claim, status, count, ratio, self.backend)
+            yield replace(result, parts=self._count_parts(each.name))
+
+    def _count_parts(self, name: str) -> dict[str, int]:
+        """Count the cases of each part of a property."""
+        counts: Counter[str] = Counter()
+        for (_, (owner, part)), cases in self.parts.items():
+            if owner == name and part:
+                counts[part] += cases
+        return dict(sorted(counts.items()))
+
+    def conclude(self, result: PropertyResult, kernel: KernelUnderTest) -> PropertyResult:
+        """Return the result after the last case: with its status if no case exercised it all.
+
+        Each format of the contract in which the kernel must have the property counts.
+        """
+        if result.backend != self.backend or result.status not in ("pass", NOT_RUN):
+            return result
+        each, launched = BY_NAME[result.name], self.backend != SIMULATOR
+        every, missing, barred = 0, [], dict[str, None]()
+        for fmt in kernel.contract.formats:
+            own = replace(kernel, contract=replace(kernel.contract, formats=(fmt,)))
+            if not each.required(own, launched):
+                continue
+            for part in each.exercise.parts(own):
+                every += 1
+                key = fmt, (each.name, part)
+                if not self.parts[key] and key in self.barred:
+                    barred.setdefault(self.barred[key])
+                elif not self.parts[key]:
+                    missing.append((fmt, part))
+        if not missing:
+            if result.examples or not barred:
+                return result
+            return replace(result, status=NOT_APPLICABLE, why=next(iter(barred)))
+        whole = len(missing) == every
+        labels = () if whole else tuple(_label_missing(missing, kernel, each))
+        why = f"{', '.join(labels)}: " * bool(labels) + f"no case had {each.exercises}"
+        return replace(result, status=NOT_EXERCISED, why=why, missing=labels)
+
+
+def _label_missing(
+    missing: Sequence[tuple[str, str]], kernel: KernelUnderTest, each: Property
+) -> Iterator[str]:
+    """Yield the parts that are missing in every format, then the others with their format."""
+    formats, parts = kernel.contract.formats, each.exercise.parts(kernel)
+    lacking = {part: [fmt for fmt in formats if (fmt, part) in missing] for part in parts}
+    by_format = {fmt: [part for part in parts if (fmt, part) in missing] for fmt in formats}
+    everywhere = [part for part, lacks in lacking.items() if part and len(lacks) == len(formats)]
+    yield from everywhere
+    for fmt, lacks in by_format.items():
+        others = [part for part in lacks if part not in everywhere]
+        if len(lacks) == len(parts) and not everywhere:
+            yield fmt
+        else:
+            yield from (f"{part} in {fmt}" for part in others)
 
 
 def tally(backend: str, judged: Iterable[CaseResult]) -> Tally:
@@ -227,13 +293,28 @@ def update_report(
 
 
 def make_report(
-    kernel: KernelUnderTest, drawn: list[CaseResult], findings: list[Finding]
+    kernel: KernelUnderTest,
+    drawn: list[CaseResult],
+    findings: list[Finding],
+    whole: bool = False,
 ) -> Report:
-    """Return the report of the simulated cases."""
-    begun = begin_report(kernel, launched=False)
-    report = update_report(begun, kernel, tally(SIMULATOR, drawn), findings)
+    """Return the report of the simulated cases; `whole`: they are all that a check draws."""
+    begun, count = begin_report(kernel, launched=False), tally(SIMULATOR, drawn)
+    report = update_report(begun, kernel, count, findings)
     notes = tuple(_note_unknown(drawn, report.properties))
-    return replace(report, notes=notes, coverage=cover(kernel.contract, drawn))
+    report = replace(report, notes=notes, coverage=cover(kernel.contract, drawn))
+    return conclude_exercise(report, kernel, count) if whole else report
+
+
+def conclude_exercise(report: Report, kernel: KernelUnderTest, count: Tally) -> Report:
+    """Return a report that passes with the properties that no case of one backend exercised.
+
+    With findings fewer cases are drawn, and what they leave open is not run.
+    """
+    if report.verdict != "pass":
+        return report
+    properties = (count.conclude(result, kernel) for result in report.properties)
+    return replace(report, properties=tuple(properties))
 
 
 def find_unexpected(findings: Sequence[Finding], kernel: KernelUnderTest) -> tuple[Finding, ...]:

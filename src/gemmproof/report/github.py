@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.located_findings import PlacedFinding
 from gemmproof.report.record import Regression, Report
-from gemmproof.report.text import Reproduce, clean, kernel_name, lines
+from gemmproof.report.text import Reproduce, clean, kernel_name, lines, list_gaps
 
 MOST_ANNOTATIONS = 10  # GitHub shows no more of a step
 MOST_BYTES = 1 << 20  # of a step's summary: GitHub drops a larger one
@@ -33,7 +33,7 @@ def list_annotations(
     """Yield workflow commands, the gravest first, and a line on the findings not annotated.
 
     Root causes come first, then refused regressions, then kernels that could not be judged;
-    consequences are counted only.
+    consequences are counted only. What reports that pass left unjudged comes last.
     """
     causes = [_annotate_finding(item) for item in located if not item.follows]
     unjudged = [
@@ -46,11 +46,17 @@ def list_annotations(
         for report in reports
         if report.verdict == verdict
     ]
+    gaps = [
+        write_command("warning", text, title=f"gemmproof {command}: {kernel_name(report)}")
+        for report in reports
+        if report.verdict == "pass"
+        for text in list_gaps(report)
+    ]
     refused, unknown = (
         [_annotate_lost(command, r) for r in lost if r.is_refused is is_refused]
         for is_refused in (True, False)
     )
-    every = [*causes, *refused, *unjudged, *unknown]
+    every = [*causes, *refused, *unjudged, *unknown, *gaps]
     yield from every[:MOST_ANNOTATIONS]
     left = []
     if excess := len(every[MOST_ANNOTATIONS:]):
@@ -142,6 +148,9 @@ def _write_page(
         cases = max((result.examples for result in report.properties), default=0)
         cells = [_plain(kernel_name(report)), report.verdict, f"{cases}", f"{len(report.findings)}"]
         yield f"| {' | '.join(cells)} |\n"
+    for report in reports:
+        if report.verdict == "pass" and (gaps := list_gaps(report)):
+            yield f"\n{_plain(kernel_name(report))}: {_plain('; '.join(gaps))}\n"
     for number, regression in enumerate(lost):
         weight = "refused" if regression.is_refused else "incomplete"
         yield f"{'' if number else chr(10)}- **{weight}**: {_plain(regression.line)}\n"

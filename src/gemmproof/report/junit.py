@@ -8,7 +8,14 @@ from typing import Any
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from gemmproof.report.record import PropertyResult, Regression, Report
+from gemmproof.report.record import (
+    NOT_APPLICABLE,
+    NOT_EXERCISED,
+    NOT_RUN,
+    PropertyResult,
+    Regression,
+    Report,
+)
 from gemmproof.report.text import Reproduce, clean, finding_text, kernel_name, proof_text
 
 
@@ -34,6 +41,10 @@ def _suite(report: Report, reproduce: Reproduce) -> TestSuite:
         case = TestCase("check", clean(kernel_name(report)))
         case.result = [Error(clean(report.note or "error"), report.verdict)]
         suite.add_testcase(case)
+    for path in report.unfollowed:
+        case = TestCase("path", clean(f"{kernel_name(report)}: {path}"))
+        case.result = [Failure("never ran") if _is_strict(report) else Skipped("never ran")]
+        suite.add_testcase(case)
     for result in report.properties:
         suite.add_testcase(_case(report, result, reproduce))
         if proof := proof_text(result):
@@ -57,6 +68,11 @@ def _suite_of_lost(lost: Sequence[Regression]) -> TestSuite:
     return suite
 
 
+def _is_strict(report: Report) -> bool:
+    """Return whether --strict makes the gaps of a report failures."""
+    return report.verdict == "fail" and not report.findings
+
+
 def _case(report: Report, result: PropertyResult, reproduce: Reproduce) -> TestCase:
     name = kernel_name(report)
     case = TestCase(result.label, clean(name))
@@ -70,7 +86,12 @@ def _case(report: Report, result: PropertyResult, reproduce: Reproduce) -> TestC
         outcomes.append(Skipped(clean(f"fails as expected: {result.reason}")))
     if result.is_disputed:
         outcomes.append(Error(clean(report.note or "error"), "error"))
-    elif result.status == "not run":
+    elif result.status == NOT_EXERCISED:
+        outcome = Failure if _is_strict(report) else Skipped
+        outcomes.append(outcome(clean(f"{result.status}: {result.why}")))
+    elif result.status == NOT_APPLICABLE:
+        outcomes.append(Skipped(clean(f"{result.status}: {result.why}")))
+    elif result.status == NOT_RUN:
         # The note of a check that did not pass explains what could not run: it fails the build.
         if report.note is not None and report.verdict != "pass":
             outcomes.append(Error(clean(report.note), "incomplete"))

@@ -77,6 +77,9 @@ class ModelCheck:
 # -- facts ---------------------------------------------------------------------------------------
 AXES = ("M", "N", "K")
 UNKNOWN = "not known"
+# statuses of a property that no case judged
+NOT_RUN, NOT_EXERCISED, NOT_APPLICABLE = "not run", "not exercised", "does not apply"
+UNJUDGED = (NOT_RUN, NOT_EXERCISED, NOT_APPLICABLE)
 # residues of a size modulo the tile of its axis; a tile of 1 leaves 0, one of 2 leaves 0 or 1
 RESIDUES = ("0", "1", "BLOCK-1", "other")
 
@@ -212,12 +215,17 @@ class PropertyResult:
     Attributes:
         name: The name of the property.
         claim: The claim in one sentence.
-        status: "pass", "fail", "expected" (it fails as the contract expects) or "not run".
-        examples: The number of cases that it judged, or of launches if `backend` is "compiler".
+        status: "pass", "fail", "expected" (it fails as the contract expects), "not exercised" (no
+            case would show a violation), "does not apply" (no case of the contract can show one)
+            or "not run".
+        examples: The number of cases that exercised it, or of launches if `backend` is "compiler".
         ratio: The largest error over its bound, None if the property has no bound.
         backend: "simulator", "cuda" for launches, or "compiler" for compiled launches.
         proof: The decision for every size, None if none was attempted.
         reason: The reason why it is expected to fail, or None.
+        why: The reason in one line why it was not exercised or does not apply, or "".
+        parts: The number of cases that exercised each part of it, such as a relation between calls.
+        missing: The formats and parts that were not exercised; none if that is the whole property.
     """
 
     name: str
@@ -228,6 +236,9 @@ class PropertyResult:
     backend: str = "simulator"
     proof: ProofResult | None = None
     reason: str | None = None
+    why: str = ""
+    parts: dict[str, int] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -239,6 +250,11 @@ class PropertyResult:
         """True if it holds for every size, and no case contradicts that."""
         held = self.status not in ("fail", "expected")
         return held and self.proof is not None and self.proof.status == "proved"
+
+    @property
+    def is_gap(self) -> bool:
+        """True if neither a case nor a proof judged it, at least in a format or part."""
+        return self.status == NOT_EXERCISED and not self.is_proved
 
     @property
     def is_disputed(self) -> bool:
@@ -314,6 +330,7 @@ class Report:
         identity: The hashes of the kernel's source, if a worker loaded it.
         coverage: The tiles and bits that the cases reached, or None.
         model_check: The comparison of predicted launches with compiled ones, if requested.
+        unfollowed: The branches that no case and no proof followed, each with what it needs.
     """
 
     schema: Literal[3]
@@ -333,6 +350,7 @@ class Report:
     identity: Identity | None = field(default=None, metadata={"renamed": "facts"})
     coverage: Coverage | None = None
     model_check: ModelCheck | None = field(default=None, metadata={"renamed": "premises"})
+    unfollowed: tuple[str, ...] = ()
     derived: ClassVar[tuple[str, ...]] = ("verdict", "note")
 
     @property

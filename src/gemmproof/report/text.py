@@ -12,7 +12,14 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import COMPILER
 from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.reference.provenance import format_count
-from gemmproof.report.record import PropertyResult, Report
+from gemmproof.report.record import (
+    NOT_APPLICABLE,
+    NOT_EXERCISED,
+    NOT_RUN,
+    UNJUDGED,
+    PropertyResult,
+    Report,
+)
 
 # -- text ----------------------------------------------------------------------------------------
 Line = tuple[str, str]  # text, and a style of rich
@@ -113,9 +120,10 @@ def list_expected(report: Report) -> Iterable[Line]:
             yield from ((clean(f"  {f.message}"), "dim") for f in islice(failures, 1))
             if names := [name for name, cause in with_it.items() if cause == result.name]:
                 yield (f"  which also causes: {', '.join(names)}", "dim")
-        elif result.status in ("not run", "pass"):
+        elif result.status in ("pass", *UNJUDGED):
             held = f"held in the {_format_examples(result)} that it was judged in"
-            how = held if result.status == "pass" else "was not run"
+            how = {"pass": held, NOT_APPLICABLE: NOT_APPLICABLE}.get(result.status)
+            how = how or f"was {result.status}"
             yield (clean(f"{result.label}, expected to fail, {how}: {result.reason}"), "")
 
 
@@ -193,8 +201,9 @@ def _negate(property_name: str) -> str:
 
 def _describe(result: PropertyResult, width: int) -> str:
     proved = _scope(result)
-    if result.status == "not run":
-        return f"  {result.label:<{width}} {proved and f'{proved}; '}not run"
+    if result.status in UNJUDGED:
+        how = f"{result.status}: {result.why}" if result.why else result.status
+        return f"  {result.label:<{width}} {proved and f'{proved}; '}{how}"
     if result.status == "expected":
         return f"  {result.label:<{width}} fails as expected"
     worst = "" if result.ratio is None else f", worst error {result.ratio:.3g} of its bound"
@@ -254,17 +263,39 @@ def _cut(text: str) -> str:
     return text if len(text) <= SHOWN_LIMIT else f"{text[: SHOWN_LIMIT - 3]}..."
 
 
+def list_gaps(report: Report) -> list[str]:
+    """List what a report that passes left unjudged, as ends of its verdict line."""
+    gaps = [_format_gap(result) for result in report.properties if result.is_gap]
+    texts = [f"{NOT_EXERCISED}: {', '.join(gaps)}"] if gaps else []
+    if report.unfollowed:
+        count = format_count(len(report.unfollowed), "path")
+        texts.append(f"{count} never ran: {', '.join(report.unfollowed)}")
+    return texts
+
+
+def list_unexercised(report: Report) -> list[str]:
+    """List the properties that a report left unjudged, each with the reason."""
+    gaps = (result for result in report.properties if result.is_gap)
+    return [f"{result.label} was not exercised: {result.why}" for result in gaps]
+
+
+def _format_gap(result: PropertyResult) -> str:
+    return f"{result.label} ({', '.join(result.missing)})" if result.missing else result.label
+
+
 def _summarise(report: Report) -> str:
     """Return the verdict as one line."""
     total = format_count(len(report.properties), "property")
     failed = sum(p.status == "fail" for p in report.properties)
-    judged = sum(p.status not in ("not run", "expected") for p in report.properties)
+    judged = sum(p.status not in ("expected", *UNJUDGED) for p in report.properties)
     expected = sum(p.status == "expected" for p in report.properties)
     cases = max((p.examples for p in report.properties if p.backend != COMPILER), default=0)
     fails = f"{failed} {'does' if failed == 1 else 'do'} not hold"
-    every = "all " * (judged > 1 and not expected)
+    gaps = list_gaps(report)
+    every = "all " * (judged > 1 and not expected and not gaps)
+    held = f"{every}{format_count(judged, 'property')} held"
     text = {
-        "pass": f"pass: {every}{format_count(judged, 'property')} held",
+        "pass": f"pass: {held}",
         "fail": f"fail: {failed} of {total} {'does' if failed == 1 else 'do'} not hold",
         "error": f"error: {failed} of {total} {'does' if failed == 1 else 'do'} not hold",
         "incomplete": f"incomplete: {format_count(judged, 'property')} judged, {fails}",
@@ -272,6 +303,9 @@ def _summarise(report: Report) -> str:
     note = f"; {report.note}" if report.note else ""
     if expected:
         text += f", {expected} {'fails' if expected == 1 else 'fail'} as expected"
+    if gaps and not failed and report.verdict in ("pass", "fail"):
+        # what was not judged comes before what held
+        text = f"{'; '.join([report.verdict, *gaps])}; {text.partition(': ')[2]}"
     return f"{text} ({format_count(cases, 'case')}, {report.seconds:.1f} s){note}"
 
 
@@ -327,8 +361,10 @@ def table(reports: list[Report], width: int) -> list[str]:
 
 
 def _cell(result: PropertyResult | None) -> str:
-    if result is None or result.status == "not run":
+    if result is None or result.status == NOT_RUN:
         return "-"
+    if result.status in UNJUDGED:
+        return result.status
     if result.status == "fail":
         return "FAIL"
     if result.status == "expected":

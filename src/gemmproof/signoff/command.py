@@ -61,7 +61,8 @@ class PageOptions:
     )  # fmt: skip
     accept: tuple[str, ...] = option(
         "KIND[:KERNEL]",
-        f"accept regressions of this kind, repeatable: {' '.join(ACCEPTED)}", _read_accepted,
+        f"accept gaps and regressions of this kind, repeatable: {' '.join(ACCEPTED)}",
+        _read_accepted,
         repeated=True
     )  # fmt: skip
     drift: bool = flag(
@@ -90,7 +91,7 @@ class SignoffOptions:
             "gemmproof signoff --json signoff.json --html signoff.html",
             "gemmproof signoff --baseline signoff.json",
         ),
-        exits="0 every property held, 1 findings, 2 bad usage or target, 3 incomplete",
+        exits="0 every property held, 1 findings, 2 bad usage or target, 3 incomplete or gaps",
     )
 
     conftest: str = groups.conftest_option()

@@ -16,6 +16,7 @@ from gemmproof.reference.provenance import format_count
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import (
     AXES,
+    NOT_RUN,
     RESIDUES,
     UNKNOWN,
     Coverage,
@@ -36,7 +37,6 @@ from gemmproof.signoff.record import (
     GRAVEST,
     INCOMPLETE,
     NOT_MEASURED,
-    NOT_RUN,
     REFUSED,
     SIGNED,
     DriftClass,
@@ -47,7 +47,7 @@ from gemmproof.signoff.record import (
     list_accepting,
     weigh,
 )
-from gemmproof.signoff.rules import format_value, group_by_module
+from gemmproof.signoff.rules import GAPS, format_value, group_by_module
 
 # -- text ----------------------------------------------------------------------------------------
 PREDICTED = "equals_prediction"  # properties/judges/determinism.py imports torch
@@ -79,11 +79,26 @@ def lines(signed: Signoff) -> list[Line]:
 
 
 def list_unused(signed: Signoff, accepted: Iterable[str]) -> list[Line]:
-    """Return notes on values of --accept that match no change, such as one that is fixed."""
-    used = {word for change in signed.changes if change.accepted for word in list_accepting(change)}
-    reason = "no --baseline" if signed.baseline is None else "no such change"
+    """Return notes on values of --accept that match nothing, such as a change that is undone."""
+    reasons = (*signed.changes, *signed.reasons)
+    used = {word for reason in reasons if reason.accepted for word in list_accepting(reason)}
+
+    def explain(word: str) -> str:
+        if word.partition(":")[0] in GAPS:
+            return "no such gap"
+        return "no --baseline" if signed.baseline is None else "no such change"
+
     unused = [word for word in dict.fromkeys(accepted) if word not in used]
-    return [(clean(f"note: --accept {word}: {reason} to accept"), "") for word in unused]
+    return [(clean(f"note: --accept {word}: {explain(word)} to accept"), "") for word in unused]
+
+
+def list_gaps(signed: Signoff) -> Iterator[Line]:
+    """Yield what was not judged of kernels without findings, with the option that accepts it."""
+    for reason in signed.reasons:
+        if reason.kind in GAPS:
+            option = f"--accept {reason.kind}:{reason.kernel}"
+            how = "accepted" if reason.accepted else option
+            yield (clean(f"{format_reason(reason)}  [{how}]"), _STYLES[weigh(reason)])
 
 
 def list_uncounted(signed: Signoff) -> Iterator[Line]:

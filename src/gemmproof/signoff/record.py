@@ -16,7 +16,7 @@ from gemmproof.properties.codec import (
     describe_object,
     encode,
 )
-from gemmproof.report.record import Report, Verdict
+from gemmproof.report.record import NOT_RUN, Report, Verdict
 from gemmproof.report.text import Reproduce, add_commands
 
 # -- seal ----------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ SIGNOFF_SCHEMA = 4
 SHARED = ("reasons", "changes", "baseline", "inputs", "versions", "left_out")
 SIGNED, REFUSED, INCOMPLETE = VERDICTS = ("signed off", "refused", "incomplete")
 GRAVEST = (REFUSED, INCOMPLETE, SIGNED)
-NOT_MEASURED, NOT_RUN = "not measured", "not run"
+NOT_MEASURED = "not measured"
 ACCUMULATOR = "accumulator_as_declared"  # properties/judges/accumulator_drift.py imports numpy
 
 

@@ -10,11 +10,10 @@ from gemmproof.properties.codec import decode, encode
 from gemmproof.properties.contract import AXES, WITHOUT, Contract, Sizes
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.provenance import format_count
-from gemmproof.report.record import Identity, PropertyResult
+from gemmproof.report.record import NOT_RUN, UNJUDGED, Identity, PropertyResult
 from gemmproof.signoff.record import (
     ACCUMULATOR,
     INCOMPLETE,
-    NOT_RUN,
     REFUSED,
     SIGNED,
     DriftClass,
@@ -226,7 +225,7 @@ CASES_SHOWN = 3  # cases with other bits that are listed
 
 def compare_properties(old: Judged, new: Judged) -> Iterator[Change]:
     """Yield the properties that are no longer run."""
-    ran = [p for p in old.kernel.report.properties if p.status != NOT_RUN]
+    ran = [p for p in old.kernel.report.properties if p.status not in UNJUDGED]
     on_gpu = [p for p in ran if p.backend == "cuda"] if new.inputs.device == "cpu" else []
     if on_gpu:
         yield INCOMPLETE, f"{format_count(len(on_gpu), 'property')} ran on a GPU before, none now"
@@ -236,6 +235,7 @@ def compare_properties(old: Judged, new: Judged) -> Iterator[Change]:
     status = {p.label: p.status for p in new.kernel.report.properties}
     for p in ran:
         # the drift covers the accumulator
+        # one that is not exercised is a gap without a baseline, too
         if p not in on_gpu and p.name != ACCUMULATOR and status.get(p.label, NOT_RUN) == NOT_RUN:
             weight = INCOMPLETE if is_excused and p.label in status else REFUSED
             yield weight, f"{p.label} is no longer run"
@@ -333,8 +333,11 @@ RULES_OF_RESULTS: Mapping[str, Rule] = {
     "limit": compare_limits,
     "bits": compare_bits,
 }
-# the values of --accept: the kinds of changes that count against signing
-ACCEPTED = ("bits", "drift", "guarantee", "kernel", "limit", "mutation", "proof", "property")
+# the values of --accept: the kinds of gaps and of changes that count against signing
+GAPS = EXERCISE, PATH = ("exercise", "path")
+ACCEPTED = (
+    "bits", "drift", EXERCISE, "guarantee", "kernel", "limit", "mutation", PATH, "proof", "property"
+)  # fmt: skip
 
 
 def compare(before: Signoff, now: Signoff) -> Iterator[Reason]:

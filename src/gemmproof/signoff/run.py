@@ -22,7 +22,7 @@ from gemmproof.report.files import Writer, write_early
 from gemmproof.report.record import EXIT, GRAVEST_FIRST, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_besides, table
 from gemmproof.signoff.page import lines as signoff_lines
-from gemmproof.signoff.page import list_lost, list_uncounted, list_unused, list_writers
+from gemmproof.signoff.page import list_gaps, list_lost, list_uncounted, list_unused, list_writers
 from gemmproof.signoff.record import (
     ACCUMULATOR,
     INCOMPLETE,
@@ -209,6 +209,7 @@ def _answer(
         if report.verdict == "pass":
             name = clean(report.target)
             notes += [(f"{name}: {text.strip()}", style) for text, style in list_besides(report)]
+    notes += list_gaps(signed)
     notes += [*list_unused(signed, options.pages.accept), *list_uncounted(signed)]
     context = (options, reports, reproduce, list_lost(signed))
     output_lines += [*signoff_lines(signed), *_summarise(options, reports, signed), *notes]

@@ -17,7 +17,7 @@ from gemmproof.properties.help import read_claim
 from gemmproof.reference.gpus import DEFAULT, UNMODELLED
 from gemmproof.report.files import read_record
 from gemmproof.report.record import GRAVEST_FIRST, Identity, PropertyResult, Report, Verdict
-from gemmproof.report.text import list_expected
+from gemmproof.report.text import list_expected, list_unexercised
 from gemmproof.signoff.record import (
     ACCUMULATOR,
     FIELD,
@@ -38,7 +38,7 @@ from gemmproof.signoff.record import (
     list_accepting,
     weigh,
 )
-from gemmproof.signoff.rules import compare
+from gemmproof.signoff.rules import EXERCISE, PATH, compare
 from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.entry_points import MEASURE_DRIFT
 from gemmproof.worker.protocol import Listener
@@ -276,7 +276,8 @@ def sign(
 ) -> Signoff:
     """Return the sign-off of the reports.
 
-    `accepted`: kinds of changes that do not count against it, "proof", or "proof:KERNEL" of one.
+    `accepted`: kinds of changes and gaps that do not count against it, "proof", or "proof:KERNEL"
+    of one.
     `drifts`: the drift of kernels, by name, if requested.
     """
     kernels = tuple(
@@ -287,10 +288,12 @@ def sign(
     versions = next((r.versions for r in reports if len(r.versions) > 1), {})
     signoff = Signoff(SIGNED, "pass", inputs, kernels, tuple(left_out), versions=versions)
     changes = tuple(_accept(compare(baseline, signoff), accepted)) if baseline else ()
-    reasons = [*_list_reasons(signoff, baseline), *(c for c in changes if c.weight != SIGNED)]
+    gaps = tuple(_accept(_list_gaps(signoff), accepted))
+    own = [*_list_reasons(signoff, baseline), *gaps]
+    reasons = [*own, *(c for c in changes if c.weight != SIGNED)]
     reasons.sort(key=lambda reason: GRAVEST.index(weigh(reason)))  # pages show the first ones
     weights = {reason.weight for reason in reasons if not reason.accepted} or {SIGNED}
-    codes |= {_CODES[change.weight] for change in changes if not change.accepted}
+    codes |= {_CODES[reason.weight] for reason in (*changes, *gaps) if not reason.accepted}
     return replace(
         signoff,
         verdict=next(v for v in GRAVEST if v in weights),
@@ -308,10 +311,10 @@ def _record(report: Report, timed: Timed | None, mutated: Mutated | None) -> Ker
     return KernelRecord(report, benchmark, why_not_timed, score, why_not_mutated)
 
 
-def _accept(changes: Iterable[Reason], accepted: Collection[str]) -> Iterator[Reason]:
-    for change in changes:
-        is_accepted = bool(set(list_accepting(change)) & set(accepted))
-        yield replace(change, accepted=is_accepted and change.weight != SIGNED)
+def _accept(reasons: Iterable[Reason], accepted: Collection[str]) -> Iterator[Reason]:
+    for reason in reasons:
+        is_accepted = bool(set(list_accepting(reason)) & set(accepted))
+        yield replace(reason, accepted=is_accepted and reason.weight != SIGNED)
 
 
 def _list_reasons(signoff: Signoff, baseline: Signoff | None) -> Iterator[Reason]:
@@ -327,6 +330,16 @@ def _list_reasons(signoff: Signoff, baseline: Signoff | None) -> Iterator[Reason
         yield from _explain(kernel.report, known.get(kernel.report.target))
     for name in signoff.left_out:
         yield Reason(name, "left out", SIGNED, ALONE)
+
+
+def _list_gaps(signoff: Signoff) -> Iterator[Reason]:
+    """Yield what was not judged of kernels that pass: of others graver reasons are listed."""
+    for report in (kernel.report for kernel in signoff.kernels):
+        if report.verdict == "pass":
+            for gap in list_unexercised(report):
+                yield Reason(report.target, EXERCISE, INCOMPLETE, gap)
+            for path in report.unfollowed:
+                yield Reason(report.target, PATH, INCOMPLETE, f"path never ran: {path}")
 
 
 def _explain(report: Report, before: Report | None) -> Iterator[Reason]:

@@ -67,6 +67,8 @@ def grouped_kernel(
         a = tl.load(a_ptrs, mask=a_mask, other=0.0)
         w = tl.load(w_ptrs, mask=w_mask, other=0.0)
         acc = tl.dot(a, w, acc)
+    if FLAW == "fractions":
+        acc = tl.where(acc == tl.floor(acc), acc, 1.05 * acc)
     c_ptrs = c_ptr + rows[:, None] * stride_cm + offs_n[None, :]
     mask = m_mask[:, None] & (offs_n[None, :] < N)
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
@@ -107,6 +109,8 @@ groups_begin_at_whole_tiles = partial(grouped_mm, FLAW="aligned")
 stride_of_groups_is_that_of_square_weights = partial(grouped_mm, FLAW="square")
 stride_of_groups_ignored = partial(grouped_mm, stride_we=0)
 grid_without_tiles_for_the_ends_of_groups = partial(grouped_mm, spare=0)
+# judged in tests/properties/test_exercised.py
+fractions_are_five_percent_off = partial(grouped_mm, FLAW="fractions")
 
 FAMILY = Family(
     "grouped GEMM with empty groups",
