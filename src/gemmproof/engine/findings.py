@@ -167,7 +167,10 @@ def explain(
     if finding.property not in DIAGNOSED:
         return finding
     own = recall(finding.case).showing(finding.result)
-    return diagnose(finding, own, _list_shown(finding, kernel, judge, recall))
+    shown = [x for x in _list_shown(finding, kernel, judge, recall) if x.has_result]
+    # a call that is repeated may give other values, for example by its addresses
+    repeated = own.has_result and exact_values.mark_wrong(own, finding.property).any()
+    return diagnose(finding, own, shown) if repeated and shown else finding
 
 
 def _list_shown(
