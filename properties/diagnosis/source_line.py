@@ -16,6 +16,7 @@ from gemmproof.properties.observation import ObservedCase, word
 from gemmproof.reference.arithmetic import Array
 
 SHOWN = 3  # lines, where one operand is loaded on several
+NOT_REPEATED = "not so when the call is repeated: it depends on an address, chance or kept state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,15 @@ class _Stores:
 def locate(finding: Finding, observation: ObservedCase) -> Finding:
     """Return a finding of values with its line: the load of operand a or b, else the store of c.
 
-    `observation` is that of the finding's case, with a trace; the finding is unchanged if no single
-    line is the cause.
+    `observation` is that of the finding's case, called once more with a trace. The finding is
+    unchanged if no single line is the cause; if that call gives no wrong value, it says so.
     """
     run = observation.calls[0].run if observation.calls else None
     if finding.where is not None or run is None or not observation.has_result:
         return finding
     wrong = exact_values.mark_wrong(observation, finding.property)
+    if not wrong.any():
+        return replace(finding, message=f"{finding.message}; {NOT_REPEATED}")
     stores = _find_stores(observation, _addresses(observation.calls[0].given)[wrong])
     if stores is None:
         return finding

@@ -14,8 +14,9 @@ from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 from gemmproof.properties.codec import decode
-from gemmproof.reference.provenance import Heartbeat, format_error, words_of
+from gemmproof.reference.provenance import Heartbeat, format_error, is_interrupt, words_of
 from gemmproof.target import TargetError, line_of
+from gemmproof.worker.own_exits import report_own_exits
 from gemmproof.worker.processes import die_with_parent, resident
 from gemmproof.worker.protocol import (
     STACK,
@@ -40,16 +41,17 @@ def main(folder: str) -> None:
     faulthandler.enable(stack, all_threads=False)
     faulthandler.register(WHERE_SIGNAL, stack, all_threads=False)
     emit = open_events(path, resident)
+    report_own_exits(emit)
     try:
         call = WorkerCall.read(path)
         emit(Done(serve(call, WorkerContext(emit, call.seconds, call.memory, path))))
     except TargetError as error:
         emit(Failed("error", str(error)))
-    except SystemExit as error:
+    except (SystemExit, KeyboardInterrupt) as error:
+        if is_interrupt(error):  # end as other processes do
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
         emit(Failed("left", f"{type(error).__name__}({words_of(error)})", line_of(error)))
-    except KeyboardInterrupt:  # SIGINT, which comes from outside: end as other processes do
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
     except MemoryError as error:
         text = str(error) or type(error).__name__
         emit(Failed("full", f"this machine refused an allocation of gemmproof itself ({text})"))

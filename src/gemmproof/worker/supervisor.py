@@ -92,26 +92,24 @@ def explain_end(
         allowed = _find_allowed(limits, worker)
         worker.end, worker.how = "hang", f"it timed out after {allowed:g} s"
     else:
-        _explain_memory(worker, limits, used, own)
+        _explain_memory(worker, limits, used)
 
 
-def _explain_memory(worker: WorkerExit, limits: Limits, used: int, own: str | None) -> None:
-    """Blame the kernel if most memory was allocated in its case, by its own code."""
+def _explain_memory(worker: WorkerExit, limits: Limits, used: int) -> None:
+    """Name the limit: it is gemmproof's or the machine's, so it shows nothing of the kernel."""
     allowed = min(limits.memory, limits.free)
     asked = limits.memory <= limits.free
     whose = "by --memory-limit" if asked else "by the free memory of this machine"
-    allows = f"{allowed / 2**30:.3g} allowed"
-    worker.how = f"it used {_gib(used)} of memory ({allows})"
     ready = worker.held_when_ready or 0
     before = worker.held_at_case if worker.cases else ready
-    worker.end = "memory" if asked and not own and used - before > used / 2 else "full"
+    worker.end = "full"
     if ready > allowed:
         needs = f"more than the {_gib(ready)} that gemmproof needs before it loads a kernel"
         message = f"memory: got {allowed / 2**30:.3g} GiB allowed {whose}, expected {needs}"
         worker.failure = Failed("error", message)
-    elif worker.end == "full":
-        before_it = f"{_gib(before)} before this case"
-        worker.how = f"it used {_gib(used)} of memory ({allows} {whose}; {before_it})"
+    else:
+        allows = f"{allowed / 2**30:.3g} allowed {whose}; {_gib(before)} before this case"
+        worker.how = f"it used {_gib(used)} of memory ({allows})"
 
 
 def _gib(count: int) -> str:
