@@ -69,6 +69,13 @@ def flushed(x):
 
 
 @triton.jit
+def cut(x, BITS: tl.constexpr):
+    """Return x, of fp32, with only its first BITS significant bits."""
+    code = x.to(tl.int32, bitcast=True)
+    return ((code >> (24 - BITS)) << (24 - BITS)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def edges_kernel(
     a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc,
     FLAW: tl.constexpr, BLOCK: tl.constexpr, THROUGH: tl.constexpr = tl.float32,
@@ -86,8 +93,13 @@ def edges_kernel(
         if FLAW == "operands":
             a, b = flushed(a), flushed(b)
         acc = tl.dot(a, b, acc, input_precision="ieee")
+        if FLAW == "sums":
+            acc = cut(acc, 23)
     if FLAW == "results":
         acc = flushed(acc)
+    elif FLAW == "halves":  # up where the next bit is set
+        near = cut((acc.to(tl.int32, bitcast=True) + 8).to(tl.float32, bitcast=True), 20)
+        acc = tl.where(acc == acc, near, acc)
     c = acc.to(THROUGH).to(c_ptr.dtype.element_ty)
     c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
     tl.store(c_ptrs, c, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
@@ -98,6 +110,8 @@ subnormal_operands_flushed = partial(right_at_the_edges, FLAW="operands")
 subnormal_fp32_operands_flushed = partial(right_at_the_edges, FLAW="operands")
 subnormal_results_flushed = partial(right_at_the_edges, FLAW="results")
 subnormal_fp32_results_flushed = partial(right_at_the_edges, FLAW="results")
+sums_cut_at_23_bits = partial(right_at_the_edges, FLAW="sums")
+result_rounded_through_20_bits = partial(right_at_the_edges, FLAW="halves")
 fp8_rounded_through_half = partial(right_at_the_edges, THROUGH=tl.float16)
 e5m2_rounded_through_bf16 = partial(
     right_at_the_edges, THROUGH=tl.bfloat16, dtype=torch.float8_e5m2

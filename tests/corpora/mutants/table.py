@@ -80,6 +80,8 @@ I precision:subnormal_operands_flushed BOUND scattered c - 1 1 1 dtype=bf16 fill
 I precision:subnormal_fp32_operands_flushed BOUND scattered c - 1 1 1 dtype=fp32 fill=subnormal
 I precision:subnormal_results_flushed BOUND column c N 1 2 1 dtype=bf16 fill=subnormal
 I precision:subnormal_fp32_results_flushed BOUND column c N 1 2 1 dtype=fp32 fill=subnormal
+I precision:sums_cut_at_23_bits EXACT rounding c - 9 1 3 dtype=bf16 fill=ties
+I precision:result_rounded_through_20_bits EXACT rounding c - 9 1 3 dtype=bf16 fill=ties
 I precision:fp8_rounded_through_half EXACT rounded_twice c - 2 1 3 dtype=fp8e4m3 fill=ties
 I precision:e5m2_rounded_through_bf16 EXACT rounded_twice c - 1 1 3 dtype=fp8e5m2 fill=ties
 I precision:one_column_in_low_precision BOUND rounding c - 1 1 3 fill=normal
