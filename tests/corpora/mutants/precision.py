@@ -60,6 +60,12 @@ int8_result_wraps = partial(right, dtype=torch.int8)
 one_column_in_low_precision = partial(launch_column, products=tl.float16)
 
 
+def half_sums_of_a_long_k(a, b):
+    """A faster kernel for large problems, which sums in fp16."""
+    is_large = min(a.shape[0], b.shape[1]) > 16 and a.shape[1] >= 1024
+    return right(a, b, FLAW="half_acc" if is_large else "")
+
+
 @triton.jit
 def flushed(x):
     """x with its subnormals as zeros, as .ftz arithmetic of fp32 leaves it."""
@@ -142,3 +148,8 @@ def narrow_kernel(
 
 fp8_promoted = partial(launch, narrow_kernel, PROMOTED=True, BLOCK=64, dtype=torch.float32)
 fp8_never_promoted = partial(fp8_promoted, PROMOTED=False)
+
+
+def fp8_not_promoted_from_k_4096(a, b):
+    """Sums of many products that stay in the unit's own register."""
+    return fp8_promoted(a, b, PROMOTED=min(a.shape[0], b.shape[1]) <= 16 or a.shape[1] < 4096)
