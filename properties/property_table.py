@@ -49,12 +49,8 @@ def _has_floats(kernel: KernelUnderTest, launched: bool) -> bool:
 
 
 def _is_product(kernel: KernelUnderTest, launched: bool) -> bool:
-    # a custom formula has other special values, and other relations or none
+    # a custom formula has other relations or none
     return kernel.spec is None
-
-
-def _is_special(kernel: KernelUnderTest, launched: bool) -> bool:
-    return _has_floats(kernel, launched) and _is_product(kernel, launched)
 
 
 def _has_bound(kernel: KernelUnderTest, launched: bool) -> bool:
@@ -221,7 +217,7 @@ PROPERTIES: tuple[Property, ...] = (
         applies=exact_values.applies,
         exercise=SPECIAL,
         sound=True,
-        required=_is_special,
+        required=_has_floats,
         launched=True,
     ),
     Property(

@@ -221,4 +221,4 @@ def _kinds(case: Case, contract: Contract, early: bool) -> Iterator[Case]:
                 yield replace(related, K=2 * K)
             yield related
     if early and case.format.kind == "float":
-        yield replace(base, fill="special", M=13, N=11)
+        yield replace(base, fill="special", M=37, N=43)

@@ -118,8 +118,9 @@ def further_elements(
     and elements of other operands, which a function may ask for by name.
 
     Floats are signed powers of two from 2**-3 to 2**4, times 1 to 2 if the fill is not exact; no
-    two neighbours along an axis are the same, so that a swap of two is detected. Raises ValueError
-    if the function gives another shape.
+    two neighbours along an axis are the same, so that a swap of two is detected. Special data have
+    NaN, Inf and zeros of both signs among them, but for scalars. Raises ValueError if the function
+    gives another shape.
     """
     fmt = FORMATS[operand.format]
     if callable(operand.values):
@@ -144,7 +145,10 @@ def further_elements(
     # a tie of the sums stays a tie when scaled by a power of two
     powers = case.fill in ("index", "ties")
     value = np.ldexp(1.0, exponent) * (1.0 if powers else 1 + _uniform(code))
-    return round_to(np.asarray(_signed(code, value)), fmt)
+    value = np.asarray(_signed(code, value))
+    if case.fill == "special" and shape and fmt.emin < 0 < fmt.p - 1:
+        value = _spread_odd(value, _hash(case.seed, number + 1, (*indices, indices[0])), fmt)
+    return round_to(value, fmt)
 
 
 def _plain(case: Case, role: Role, indices: tuple[Array, ...], fmt: Format) -> Array:
@@ -191,6 +195,15 @@ def _special(case: Case, role: Role, indices: tuple[Array, ...], x: Array, fmt: 
     return np.where(kind == 5, np.copysign(large, x), x)
 
 
+def _spread_odd(x: Array, code: Array, fmt: Format) -> Array:
+    """Return x with NaN, Inf, -Inf, 0 and -0 in one of 16 places each, by the hashes `code`."""
+    kind = code.reshape(x.shape) % np.uint64(16)
+    inf = np.inf if fmt.has_inf else np.nan
+    for number, value in enumerate((np.nan, inf, -inf, 0.0, -0.0)):
+        x = np.where(kind == number, value, x)
+    return x
+
+
 def _subnormal(case: Case, role: Role, indices: tuple[Array, ...], x: Array, fmt: Format) -> Array:
     """Return lines of subnormals, of large numbers and of numbers near 1 in turn, b one ahead of a.
 
@@ -209,12 +222,22 @@ def _subnormal(case: Case, role: Role, indices: tuple[Array, ...], x: Array, fmt
     return np.where(kind == 0, low, near * np.where(kind == 1, large, unit))
 
 
-def _ties(case: Case, role: Role, indices: tuple[Array, ...], x: Array, fmt: Format) -> Array:
-    """Return data whose sums no accumulator of 14 bits rounds, 2**-9 off a tie of a narrow result.
+def tie_bits(fmt: Format) -> int:
+    """Return how many bits the sums of `ties` data have, which an accumulator must hold.
 
-    A row of a holds 16, 16 * 2**-p and +-2**-9 at three consecutive indices, and zeros; p is the
+    All that fp32 holds; for fp8 the 14 that its units keep.
+    """
+    return FORMATS["e8m13" if fmt.is_fp8 else "fp32"].p
+
+
+def _ties(case: Case, role: Role, indices: tuple[Array, ...], x: Array, fmt: Format) -> Array:
+    """Return data whose sums no accumulator rounds, a last bit off a tie of a narrow result.
+
+    A row of a holds t, t * 2**-p and +-t * 2**-13 at three consecutive indices, and zeros; p is the
     precision of an fp8 format or bf16, in turn. b holds +-1, one sign a column. Rounding first to
-    another format of 8 to 11 bits loses the last term, and the tie then goes to even.
+    another format of 8 to 11 bits loses the last term, and the tie then goes to even. In every
+    other group of rows of formats wider than fp8 that term is t * 2**-23, which sums or roundings
+    of up to 23 bits lose.
     """
     if role.number > 0:
         return np.where(_hash(case.seed, _CHOICES + 1, (indices[2],)) & np.uint64(1), -1.0, 1.0)
@@ -223,8 +246,10 @@ def _ties(case: Case, role: Role, indices: tuple[Array, ...], x: Array, fmt: For
     K = np.uint64(max(case.K, 1))
     first = _hash(case.seed, _CHOICES, (indices[0], row)) % K
     index = (indices[2] + K - first) % K
-    last = _signed(row // turns, np.full(row.shape, 2.0**-9))
-    return np.select([index == 0, index == 1, index == 2], [16.0, 16.0 * 2.0**-narrow, last], 0.0)
+    bits = np.where(row // (turns + turns) & np.uint64(1), tie_bits(fmt), FORMATS["e8m13"].p)
+    top = 2.0 ** (4 if fmt.is_fp8 else 10)  # neither overflows nor gives subnormals
+    last = _signed(row // turns, np.ldexp(top, 1 - bits))
+    return np.select([index == 0, index == 1, index == 2], [top, top * 2.0**-narrow, last], 0.0)
 
 
 # Precisions at which results are rounded twice: those of fp8 and bf16.

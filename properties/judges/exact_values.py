@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmproof.properties.cases.data import tie_bits
 from gemmproof.properties.cases.operands import stored_elements
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
 from gemmproof.properties.kernel import WRITTEN
@@ -36,12 +37,14 @@ PROMOTED = 128
 
 def exact_applies(observation: ObservedCase) -> bool:
     """Return whether there is a result, and data whose sums the accumulator does not round."""
+    case = observation.case
     if observation.kernel.spec is not None:
-        return observation.has_result and bool(evaluated(observation).exact.any())
-    if not observation.has_result or observation.case.sums_are_exact:
+        some = observation.has_result and case.fill != "special"
+        return some and bool(evaluated(observation).exact.any())
+    if not observation.has_result or case.sums_are_exact:
         return observation.has_result
     acc = FORMATS[observation.kernel.contract.accumulator]
-    tied = observation.case.fill == "ties" and acc.p >= FORMATS["e8m13"].p
+    tied = case.fill == "ties" and acc.p >= tie_bits(case.format)
     return tied and observation.out.kind == "float"
 
 
@@ -245,29 +248,10 @@ def _ratio(error: Array, bound: Array) -> Array:
 
 
 def judge_exact(observation: ObservedCase) -> Iterator[Finding]:
-    """Yield one finding at the first element that is not exact, one at the first lost NaN."""
-    marks = not_exact(observation)
-    dropped = marks & _drops_nan(observation, marks)
-    if (lost := Mismatch.of(dropped)) is not None:
-        note = (
-            ", which np.maximum and np.minimum keep: pass propagate_nan=tl.PropagateNan.ALL to "
-            "tl.maximum and tl.minimum, or write np.fmax and np.fmin in the formula"
-        )
-        note += lost.counted("wrong")
-        got = _number(observation.result[lost.at])
-        yield make_finding(observation, EXACT, "nan_lost", lost, got, "nan", note)
-    wrong = Mismatch.of(marks & ~dropped)
+    """Yield one finding at the first element that is not exact."""
+    wrong = Mismatch.of(not_exact(observation))
     if wrong is not None:
         yield _wrong_value(observation, EXACT, wrong, None)
-
-
-def _drops_nan(observation: ObservedCase, marks: Array) -> Array:
-    """Mark the elements that are right if maximum and minimum return the other operand for NaN."""
-    if observation.kernel.spec is None or not np.isnan(exact(observation)[marks]).any():
-        return np.zeros_like(marks)
-    other = evaluate_with(observation, {}, drops_nan=True)[observation.part]
-    same = other.exact & ~_differs(observation.result, other.value, observation.out)
-    return np.asarray(same & np.isnan(exact(observation)) & ~np.isnan(other.value))
 
 
 def judge_bound(observation: ObservedCase) -> Iterator[Finding]:
@@ -325,6 +309,9 @@ def applies(observation: ObservedCase) -> bool:
 
 def judge(observation: ObservedCase) -> Iterator[Finding]:
     """Yield one finding for each way in which a special value is lost or misplaced."""
+    if observation.kernel.spec is not None:
+        yield from _judge_formula(observation)
+        return
     a, b = (widen(x) for x in inputs(observation))
     got, out = widen(observation.result), observation.out
     odd = special_values(a, b)
@@ -356,6 +343,49 @@ def judge(observation: ObservedCase) -> Iterator[Finding]:
         mismatch = Mismatch.of(wrong)
         if mismatch is not None:
             yield _find_misplaced(observation, fault, mismatch, expected, a, b)
+
+
+KEPT_NAN = (
+    ", which np.maximum and np.minimum keep: pass propagate_nan=tl.PropagateNan.ALL to "
+    "tl.maximum and tl.minimum, or write np.fmax and np.fmin in the formula"
+)
+
+
+def _judge_formula(observation: ObservedCase) -> Iterator[Finding]:
+    """Yield the same for a formula: what every evaluation of it gives is what c must be.
+
+    Where evaluations may differ (Inf that is multiplied out, NaN that a comparison meets), nothing
+    is expected.
+    """
+    c, out = evaluated(observation), observation.out
+    got = widen(observation.result)
+    wrong, _ = judge_stored(observation.result, c, out)
+    nan = np.isnan(c.value)
+    # saturating stores of 8 bits clamp a NaN like anything else
+    wrong &= ~(nan & (np.abs(got) == out.max) & (out.itemsize == 1))
+    dropped = _drops_nan(observation, wrong & nan)
+    for fault, marks, note in (
+        ("nan_lost", dropped, KEPT_NAN),
+        ("nan_lost", wrong & nan & ~dropped, ""),
+        ("inf_lost", wrong & np.isinf(c.value), ""),
+        ("special_spread", wrong & np.isfinite(c.value) & ~np.isfinite(got), ""),
+        ("wrong_value", wrong & np.isfinite(c.value) & np.isfinite(got), ""),
+    ):
+        mismatch = Mismatch.of(marks)
+        if mismatch is not None:
+            value = _number(observation.result[mismatch.at])
+            expected = _number(c.value[mismatch.at])
+            note += mismatch.counted("wrong")
+            yield make_finding(observation, NAME, fault, mismatch, value, expected, note)
+
+
+def _drops_nan(observation: ObservedCase, marks: Array) -> Array:
+    """Mark the elements that are right if maximum and minimum return the other operand for NaN."""
+    if not marks.any():
+        return marks
+    other = evaluate_with(observation, {}, drops_nan=True)[observation.part]
+    same = other.exact & ~_differs(observation.result, other.value, observation.out)
+    return np.asarray(marks & same & ~np.isnan(other.value))
 
 
 def _nan_for_inf(observation: ObservedCase) -> bool:

@@ -84,10 +84,28 @@ def align_block_size(topk_ids, block):
     return sorted_ids, expert_ids, padded
 
 
-def fused_moe(a, b, topk_ids, topk_weights, FLAW="none"):
+def align_by_counting(topk_ids, block, counter=torch.int32):
+    """Return the same, from the rank of each slot among those of its expert."""
+    flat = topk_ids.reshape(-1)
+    chosen = flat[:, None] == torch.arange(EXPERTS, device=flat.device)
+    ranks = chosen.to(counter).cumsum(0, dtype=counter)
+    filled = (chosen.sum(0) + block - 1) // block
+    ends = filled.cumsum(0)
+    longest = flat.numel() + EXPERTS * (block - 1)
+    blocks = triton.cdiv(longest, block)
+    sorted_ids = torch.full((blocks * block,), flat.numel(), dtype=torch.int32, device=flat.device)
+    slots = torch.arange(flat.numel(), device=flat.device)
+    rank = ranks[slots, flat.long()].long() - 1
+    sorted_ids[(ends - filled)[flat.long()] * block + rank] = slots.to(torch.int32)
+    block_ids = torch.arange(blocks, device=flat.device)
+    expert_ids = (block_ids[:, None] >= ends).sum(1).clamp(max=EXPERTS - 1).to(torch.int32)
+    return sorted_ids, expert_ids, (ends[-1:] * block).to(torch.int32)
+
+
+def fused_moe(a, b, topk_ids, topk_weights, FLAW="none", align=align_block_size):
     """c[m] = sum over the choices j of m: weight[m, j] a[m] b[id[m, j]].T."""
     (M, K), N = a.shape, b.shape[1]
-    sorted_ids, expert_ids, padded = align_block_size(topk_ids, 16)
+    sorted_ids, expert_ids, padded = align(topk_ids, 16)
     chosen = torch.empty((M * TOP_K, N), device=a.device, dtype=torch.float32)
     grid = (triton.cdiv(sorted_ids.shape[0], 16), triton.cdiv(N, 32))
     fused_moe_kernel[grid](
@@ -107,6 +125,9 @@ def mix_experts(a, b, topk_ids, topk_weights):
     return sum(outputs[1:], outputs[0])
 
 
+counted = partial(fused_moe, align=align_by_counting)
+slots_counted_in_8_bits = partial(fused_moe, align=partial(align_by_counting, counter=torch.int8))
+slots_counted_in_16_bits = partial(fused_moe, align=partial(align_by_counting, counter=torch.int16))
 expert_of_the_next_block = partial(fused_moe, FLAW="expert")
 tokens_gathered_as_if_choices_were_the_outer_axis = partial(fused_moe, FLAW="gather")
 rows_of_padding_slots_are_read = partial(fused_moe, FLAW="a_mask")

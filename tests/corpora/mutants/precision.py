@@ -60,12 +60,25 @@ int8_result_wraps = partial(right, dtype=torch.int8)
 one_column_in_low_precision = partial(launch_column, products=tl.float16)
 
 
+def half_sums_of_a_long_k(a, b):
+    """A faster kernel for large problems, which sums in fp16."""
+    is_large = min(a.shape[0], b.shape[1]) > 16 and a.shape[1] >= 1024
+    return right(a, b, FLAW="half_acc" if is_large else "")
+
+
 @triton.jit
 def flushed(x):
     """x with its subnormals as zeros, as .ftz arithmetic of fp32 leaves it."""
     wide = x.to(tl.float32)
     code = wide.to(tl.int32, bitcast=True)
     return tl.where((code & 0x7F800000) == 0, 0.0, wide).to(x.dtype)
+
+
+@triton.jit
+def cut(x, BITS: tl.constexpr):
+    """Return x, of fp32, with only its first BITS significant bits."""
+    code = x.to(tl.int32, bitcast=True)
+    return ((code >> (24 - BITS)) << (24 - BITS)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -86,8 +99,13 @@ def edges_kernel(
         if FLAW == "operands":
             a, b = flushed(a), flushed(b)
         acc = tl.dot(a, b, acc, input_precision="ieee")
+        if FLAW == "sums":
+            acc = cut(acc, 23)
     if FLAW == "results":
         acc = flushed(acc)
+    elif FLAW == "halves":  # up where the next bit is set
+        near = cut((acc.to(tl.int32, bitcast=True) + 8).to(tl.float32, bitcast=True), 20)
+        acc = tl.where(acc == acc, near, acc)
     c = acc.to(THROUGH).to(c_ptr.dtype.element_ty)
     c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
     tl.store(c_ptrs, c, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
@@ -98,6 +116,8 @@ subnormal_operands_flushed = partial(right_at_the_edges, FLAW="operands")
 subnormal_fp32_operands_flushed = partial(right_at_the_edges, FLAW="operands")
 subnormal_results_flushed = partial(right_at_the_edges, FLAW="results")
 subnormal_fp32_results_flushed = partial(right_at_the_edges, FLAW="results")
+sums_cut_at_23_bits = partial(right_at_the_edges, FLAW="sums")
+result_rounded_through_20_bits = partial(right_at_the_edges, FLAW="halves")
 fp8_rounded_through_half = partial(right_at_the_edges, THROUGH=tl.float16)
 e5m2_rounded_through_bf16 = partial(
     right_at_the_edges, THROUGH=tl.bfloat16, dtype=torch.float8_e5m2
@@ -128,3 +148,8 @@ def narrow_kernel(
 
 fp8_promoted = partial(launch, narrow_kernel, PROMOTED=True, BLOCK=64, dtype=torch.float32)
 fp8_never_promoted = partial(fp8_promoted, PROMOTED=False)
+
+
+def fp8_not_promoted_from_k_4096(a, b):
+    """Sums of many products that stay in the unit's own register."""
+    return fp8_promoted(a, b, PROMOTED=min(a.shape[0], b.shape[1]) <= 16 or a.shape[1] < 4096)

@@ -32,8 +32,9 @@ def test_a_right_kernel_passes_in_every_format(target):
     results = {p.name: p for p in report.properties}
     assert results["exact_on_integers"].examples > 30
     assert 0.1 < results["within_bound"].ratio <= 1
-    # properties of a @ b alone are not guaranteed for a formula
-    assert not {"symmetries", "special_values"} & set(results)
+    assert results["special_values"].examples > 3
+    # a formula has other relations between calls, or none
+    assert "symmetries" not in results
 
 
 @pytest.mark.lane("full")
