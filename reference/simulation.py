@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +73,10 @@ class PredictedDot:
     from_zero: bool
 
 
+# by line: its branches were true, were false, and one of them is that of a loop
+BranchSides = Mapping[Where, tuple[bool, bool, bool]]
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel launch: the kernel, its arguments, and its grid.
@@ -85,7 +90,8 @@ class Launch:
     target has no model, so that it was IEEE's. `integers` are the arguments that are integers.
     `dots` are those that a model of the target predicted, `compiled` what Triton was asked to
     compile: its source, target and options, and `reorders` the operations, with their lines, that
-    leave the order of elements to the compiler.
+    leave the order of elements to the compiler. `branches` are the lines of its branches and loops
+    with the sides that its programs took.
     """
 
     kernel: str
@@ -103,6 +109,7 @@ class Launch:
     compiled: tuple[Any, Any, Any] | None = field(default=None, compare=False, repr=False)
     reorders: tuple[tuple[str, Where | None], ...] = ()
     choice: int = 0
+    branches: BranchSides = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(slots=True)

@@ -38,7 +38,13 @@ from gemmproof.reference.symbolic.terms import (
 )
 from gemmproof.reference.symbolic.tracing import take_config, trace_wrapper
 from gemmproof.reference.symbolic.tracing.replay import find_difference
-from gemmproof.reference.symbolic.tracing.trace import Path, Symbolic, Trace, WrapperRun
+from gemmproof.reference.symbolic.tracing.trace import (
+    Path,
+    Symbolic,
+    Trace,
+    Unvisited,
+    WrapperRun,
+)
 from gemmproof.reference.triton_hooks import count_combinations
 
 # Elements from the first of a tensor to behind its last: the reach of a 32-bit offset and a 32-bit
@@ -361,7 +367,8 @@ class TraceCache:
     checked: dict[str, str] = field(default_factory=dict)
 
 
-See = Callable[[Case, WrapperRun], None]  # gets each run, and the case of which only sizes differ
+# gets each run, and the sides that no call took, with the case of which only sizes differ
+See = Callable[[Case, WrapperRun | Unvisited], None]
 
 
 def iter_traced_paths(
@@ -510,6 +517,8 @@ def list_paths(
             where = f"{left.where}: " if left.where else ""
             why = f"{where}a path that was not run: {left.why}"
             yield Untraced(why, left.late, f"{where}{left.why}")
+            if see is not None:
+                see(case, left)
     for run in trace.runs:
         if see is not None:
             see(case, run)

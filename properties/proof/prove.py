@@ -38,6 +38,7 @@ from gemmproof.properties.proof.domain import (
     iter_traced_paths,
     list_domains,
 )
+from gemmproof.properties.proof.sides import list_sides
 from gemmproof.properties.proof.workspaces import ADDED, StoredResults, find_stored_results
 from gemmproof.properties.wrapper_state import find_state
 from gemmproof.reference.fake_cuda.multiprocessors import keeps_number, list_other_counts
@@ -85,7 +86,8 @@ class ProofLedger:
     at which properties may not hold; `paths` are searched for more of them for at most `seeking`
     seconds, and compared with the simulation for `comparing`. `proved` are the proved conditions,
     `narrow` the solvers that have only some of the assumptions, by these assumptions. While the
-    ledger `may_be_late`, it notes only that it `was_late` where time runs out.
+    ledger `may_be_late`, it notes only that it `was_late` where time runs out. `is_partial`: there
+    are calls whose kernels were not interpreted.
     """
 
     kernel: KernelUnderTest
@@ -101,6 +103,7 @@ class ProofLedger:
     seeking: float = SEEKING
     comparing: float = COMPARING
     unvisited: dict[str, None] = field(default_factory=dict)
+    is_partial: bool = False
     cache: TraceCache = field(default_factory=TraceCache)
     proved: dict[Any, int] = field(default_factory=dict)
     narrow: dict[Any, Solver] = field(default_factory=dict)
@@ -122,6 +125,7 @@ class ProofLedger:
             self.leave_open(name, why, late)
 
     def leave_untraced(self, part: Untraced) -> None:
+        self.is_partial = True
         self.leave_all_open(part.why, part.late)
         if part.unvisited:
             self.unvisited[part.unvisited] = None
@@ -277,8 +281,10 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
         if numbers := _prove_for_others(book, domains, target, until):
             book.assumed[f"a GPU of {numbers} multiprocessors"] = None
     except NotExpressible as why:
+        book.is_partial = True
         book.leave_all_open(str(why))
     except OutOfTime:
+        book.is_partial = True
         book.leave_all_open(f"{seconds:g} s were not enough", late=True)
     if not any(traced.path.launches for traced in book.paths):
         book.leave_all_open("no path of the wrapper that was followed launches a kernel")
@@ -289,7 +295,12 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     spent = counted_seconds() - began
     unvisited = tuple({**book.unvisited, **book.visits.unvisited})
     covered, defects = tuple(book.visits.covered), tuple(book.defects)
-    return Proofs(verdicts, book.visits.cases, unvisited, spent, covered, defects)
+    sides = tuple(list_sides(kernel, book.visits.sides.values()))
+    ruled_out = (side for side, may_be in book.visits.reached.items() if not may_be)
+    return Proofs(
+        verdicts, book.visits.cases, unvisited, spent, covered, defects, sides,
+        frozenset() if book.is_partial or defects else frozenset(ruled_out),
+    )  # fmt: skip
 
 
 def _prove_for_others(
@@ -313,9 +324,11 @@ def _prove_for_others(
             for domain in others:
                 _prove(book, domain, target, deadline)
         except OutOfTime:
+            book.is_partial = True
             break
         finally:
             book.may_be_late = False
+        book.is_partial |= book.was_late
         if book.was_late or not all(asks_sms(domain, book.cache) for domain in others):
             break  # it may keep the number of an earlier call
         done.append(sms)
@@ -397,6 +410,7 @@ def _judge_path(book: ProofLedger, traced: TracedPath, target: str | None, deadl
     )  # fmt: skip
     book.solvers.append(before)
     if not _has_effect(book, traced, accesses, before):
+        book.is_partial |= any(machine.branches for machine in machines)
         return
     conds += _assume_spans(book, accesses, conds, before)
     conds += [machine.launched for machine in machines]

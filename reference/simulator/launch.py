@@ -302,6 +302,7 @@ def _record(
             kernel.specialisation,
             tuple(sorted(context.reorders, key=str)),
             session.chosen[0],
+            kernel.program.list_sides(context.sides),
         )
     )
 

@@ -302,9 +302,13 @@ class Scheduler:
             self.context.awaited |= end.spins
         truth = value.data.reshape(-1) != 0
         if truth.all() or not truth.any():
+            if self.owners is None:
+                self.context.sides.add((group.block, bool(truth[0])))
             group.block, moves = end.edges[0 if truth[0] else 1]
             _move(group.env, moves)
             return None
+        if self.owners is None:  # not of a region's lanes
+            self.context.sides |= {(group.block, True), (group.block, False)}
         spins = group.spins
         parts = [group.select(np.flatnonzero(truth)), group.select(np.flatnonzero(~truth))]
         for part, (target, moves) in zip(parts, end.edges, strict=True):

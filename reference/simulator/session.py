@@ -273,7 +273,8 @@ class Context:
     `changes` counts the stores that changed memory, `ticks` is the simulated clock. `ordered`: a
     branch depended on loaded data. `shared` remembers which programs load the same blocks, `box`
     is the block pointer or descriptor that the running access goes through. `vectors` are those
-    that hints grant to accesses, by their TTIR.
+    that hints grant to accesses, by their TTIR. `sides` are those of branches that programs took,
+    each by its block.
     """
 
     session: Session
@@ -296,6 +297,7 @@ class Context:
     box: Any = None
     vectors: Mapping[str, Vectors] = field(default_factory=dict)
     reorders: set[tuple[str, Where | None]] = field(default_factory=set)
+    sides: set[tuple[int, bool]] = field(default_factory=set)
 
 
 _context: Context | None = None

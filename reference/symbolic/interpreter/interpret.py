@@ -418,7 +418,7 @@ class Machine:
     def part(self, condition: Cond) -> None:
         """Record the sides of a branch: one where a condition holds, and the other elsewhere."""
         sides = ((condition, True), (~condition, False))
-        if not self.suppressed and condition not in (TRUE, FALSE):
+        if not self.suppressed:
             self.branches += [Branch(self.path & x, self.where, is_taken) for x, is_taken in sides]
 
     @contextmanager

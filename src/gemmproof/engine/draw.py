@@ -19,13 +19,16 @@ from gemmproof.engine.proofs import ProofAttempt
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import corners
 from gemmproof.properties.cases.generate import (
+    MAX_VOLUME,
     MOST_TILES,
     WHOLE,
     Survey,
     draw_case,
     fits_budget,
+    measure_volume,
     probe,
     smallest,
+    widest_tile,
 )
 from gemmproof.properties.kernel import KernelUnderTest, require_kernel, short
 from gemmproof.reference.provenance import owner
@@ -239,6 +242,10 @@ def _compared(node: ast.AST, names: Names) -> Iterator[int]:
 
 
 # -- draw ----------------------------------------------------------------------------------------
+LARGE = 2**29  # multiply-adds of all tiles of a case that only a path needs
+MOST_LARGE = 4  # such cases of one format
+
+
 def list_cases(
     kernel: KernelUnderTest,
     judged: Mapping[Case, CaseResult],
@@ -257,9 +264,43 @@ def list_cases(
     survey = yield from _list_survey(kernel, judged, dtype)
     asked = (c for c in attempt.cases if c.dtype == dtype and fits_budget(c, contract, survey))
     yield from islice(asked, max_examples // 2)
+    yield from _list_large(kernel, judged, attempt, dtype, survey)
     yield from corners(contract, survey, dtype)
     while True:
         yield draw_case(rng.choice, contract, survey, dtype)
+
+
+def _list_large(
+    kernel: KernelUnderTest,
+    judged: Mapping[Case, CaseResult],
+    attempt: ProofAttempt,
+    dtype: str,
+    survey: Survey,
+) -> Iterator[Case]:
+    """Yield the case of least work for each path that no case took, because each takes much work.
+
+    Another format may have tried the path before.
+    """
+    paths: dict[str, list[Case]] = defaultdict(list)
+    for label, case in attempt.paths:
+        paths[label].append(case)
+    count = 0
+    for cases in paths.values():
+        own = [case for case in cases if case.dtype == dtype and case.config < survey.configs]
+        volumes = {case: _measure(case, survey) for case in own if not case.is_sampled}
+        case = min(volumes, key=volumes.__getitem__, default=None)
+        is_tried = any(x in judged for x in cases)
+        if case is None or is_tried or not MAX_VOLUME < volumes[case] <= LARGE:
+            continue
+        yield case
+        count += 1
+        if count == MOST_LARGE:
+            return
+
+
+def _measure(case: Case, survey: Survey) -> int:
+    tile = widest_tile(survey, case.config)
+    return measure_volume((case.M, case.N, case.K), tile) * max(1, case.batch or 1)
 
 
 def survey_kernel(

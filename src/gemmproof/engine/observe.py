@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,6 +38,7 @@ from gemmproof.properties.wrapper_state import find_state
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import is_ours, raising_line, words_of
 from gemmproof.reference.simulation import (
+    BranchSides,
     CompileError,
     Exhausted,
     KernelError,
@@ -47,6 +48,7 @@ from gemmproof.reference.simulation import (
     Run,
     SimulatorError,
     Unsupported,
+    Where,
 )
 from gemmproof.reference.triton_hooks import count_combinations
 
@@ -58,7 +60,8 @@ class CaseResult:
 
     `tiles` are those of the dots of all `launches`. `bits` is a hash of the first call's result,
     "" if it gave none. `asked_sms`: the wrapper asked for the number of multiprocessors.
-    `followed`: every call was followed to its end; one of a sampled case may not be.
+    `followed`: every call was followed to its end; one of a sampled case may not be. `branches` are
+    the lines of the kernels' branches, with the sides that were taken.
     """
 
     case: Case
@@ -72,6 +75,7 @@ class CaseResult:
     asked_sms: bool
     followed: bool
     bits: str = ""
+    branches: BranchSides = field(default_factory=dict)
 
     @property
     def is_unseen(self) -> bool:
@@ -123,7 +127,19 @@ def judge(observation: ObservedCase) -> CaseResult:
         asked_sms=observation.asked_sms,
         followed=all(c.run.result is not None for c in observation.calls),
         bits=_hash_bits(observation),
+        branches=_join_sides(observation),
     )
+
+
+def _join_sides(observation: ObservedCase) -> BranchSides:
+    """Return the sides of branches that any launch of a case and its related calls took."""
+    calls = [*observation.calls, *(x.call for x in observation.related if x.call is not None)]
+    joined: dict[Where, tuple[bool, bool, bool]] = {}
+    for launch in (launch for call in calls for launch in call.run.launches):
+        for where, sides in launch.branches.items():
+            was_true, was_false, is_loop = joined.get(where, sides)
+            joined[where] = (was_true or sides[0], was_false or sides[1], is_loop or sides[2])
+    return joined
 
 
 def _hash_bits(observation: ObservedCase) -> str:
