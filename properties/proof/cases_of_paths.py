@@ -21,7 +21,12 @@ from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import NONE, ContractError, KernelUnderTest
 from gemmproof.properties.proof.domain import Domain, TracedPath
-from gemmproof.properties.proof.sides import PathSide, describe_condition, make_namer
+from gemmproof.properties.proof.sides import (
+    PathSide,
+    describe_condition,
+    list_decisions,
+    make_namer,
+)
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.simulation import Where
 from gemmproof.reference.symbolic import concrete_run
@@ -373,7 +378,7 @@ def visit_run(
 ) -> None:  # fmt: skip
     """Record a case that takes a run's path, or the path as unvisited, and its decisions' sides."""
     if isinstance(run, Unvisited):
-        _note_side(visits, domain, [run.condition, run.decision], run.where, None)
+        _note_side(visits, domain, run.condition, run.decision, run.where, None)
         return
     sizes: Mapping[str, int] = run.sizes
     if visits.left > 0 and measure_work(domain.read_sides(sizes, case)) > CHEAP:
@@ -382,22 +387,24 @@ def visit_run(
         visits.left -= counted_seconds() - began
         sizes = cheaper or sizes
     is_laid_out = _visit(visits, kernel, domain, case, _say(domain, run.guards), run.guards, sizes)
-    for number, (_, where) in enumerate(run.guards):
-        conds = [cond for cond, _ in run.guards[: number + 1]]
-        _note_side(visits, domain, conds, where, is_laid_out or kernel.contract.layouts == ANY)
+    condition = TRUE
+    for cond, where in run.guards:
+        condition &= cond
+        is_admitted_side = is_laid_out or kernel.contract.layouts == ANY
+        _note_side(visits, domain, condition, cond, where, is_admitted_side)
 
 
 def _note_side(
-    visits: BranchCoverage, domain: Domain, conds: Sequence[Cond], where: Where | None,
+    visits: BranchCoverage, domain: Domain, condition: Cond, decision: Cond, where: Where | None,
     is_reachable: bool | None,
 ) -> None:  # fmt: skip
-    """Record the side that the last of several decisions takes."""
-    if where is None:
+    """Record the side that a decision takes on a path of this condition."""
+    if where is None or where.line not in list_decisions(where.file):
         return
-    text = describe_condition(domain, conds[-1])
-    side = visits.sides.setdefault((str(where), text), PathSide(str(where), text))
-    side.ways.append((domain, every(conds)))
-    known = {side.is_reachable, is_reachable}
+    text = describe_condition(domain, decision)
+    side = visits.sides.setdefault((str(where), text), PathSide(str(where), text, decision))
+    side.ways[domain.case, condition] = domain
+    known = {side.is_reachable, is_reachable} if len(side.ways) > 1 else {is_reachable}
     side.is_reachable = True if True in known else None if None in known else False
 
 

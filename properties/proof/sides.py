@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import operands
@@ -12,6 +15,7 @@ from gemmproof.properties.kernel import NONE, ContractError, KernelUnderTest
 from gemmproof.properties.proof import Side
 from gemmproof.properties.proof.domain import Domain
 from gemmproof.reference.symbolic.formulas import Namer
+from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Cond, evaluate, walk
 
 Values = Mapping[str, int]
@@ -19,7 +23,9 @@ Values = Mapping[str, int]
 
 @dataclass(slots=True)
 class PathSide:
-    """One side of a decision on a line: `condition` is its text, `ways` what takes it, by domain.
+    """One side of a decision on a line, `condition` as text: `ways` are those to take it.
+
+    Each is the smallest case of its domain, and the conditions of the path to this side.
 
     `is_reachable`: True if sizes and strides are known that the contract admits, False if the
     layouts of the contract have none, None if the solver did not decide it.
@@ -27,7 +33,8 @@ class PathSide:
 
     line: str
     condition: str
-    ways: list[tuple[Domain, Cond]] = field(default_factory=list)
+    decision: Cond
+    ways: dict[tuple[Case, Cond], Domain] = field(default_factory=dict)
     is_reachable: bool | None = None
 
     def format(self) -> str:
@@ -38,7 +45,7 @@ class PathSide:
 
     def may_take(self, kernel: KernelUnderTest, known: dict[Case, Values], case: Case) -> bool:
         """Return whether a case took the side, or may have; `known` caches the values of cases."""
-        for domain, cond in self.ways:
+        for (_, cond), domain in self.ways.items():
             if not _is_in(domain, kernel, case):
                 continue
             values: Values = {axis: case.sides[axis] for axis in domain.sizes}
@@ -59,8 +66,19 @@ def list_sides(kernel: KernelUnderTest, sides: Iterable[PathSide]) -> Iterator[S
     """Yield the sides that the contract admits, or may admit."""
     known: dict[Case, Values] = {}
     for side in sides:
-        if side.is_reachable is not False:
+        if side.is_reachable or (side.is_reachable is None and not _is_ruled_out(side)):
             yield Side(side.format(), partial(side.may_take, kernel, known))
+
+
+def _is_ruled_out(side: PathSide) -> bool:
+    """Return whether no sizes meet the condition of a side, or those of the paths to it."""
+    with suppress(OutOfTime):
+        for (_, cond), domain in side.ways.items():
+            solver = Solver(domain.condition)
+            if all(solver.decide(x) != "unsat" for x in (side.decision, cond)):
+                return False
+        return True
+    return False
 
 
 def _is_in(domain: Domain, kernel: KernelUnderTest, case: Case) -> bool:
@@ -81,6 +99,25 @@ def _read_values(domain: Domain, kernel: KernelUnderTest, case: Case) -> Values:
         values[f"offset of {name}"] = int(tensor.storage_offset())
         values[f"address of {name}"] = tensor.data_ptr() // tensor.element_size()
     return values
+
+
+@lru_cache(maxsize=64)
+def list_decisions(file: str) -> frozenset[int]:
+    """Return the lines of a file that have a condition: torch decides on other lines, too."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return frozenset()
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        tests: list[ast.expr] = [node] if isinstance(node, ast.BoolOp) else []
+        if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
+            tests.append(node.test)
+        elif isinstance(node, ast.comprehension):
+            tests += node.ifs
+        for test in tests:
+            lines |= {*range(test.lineno, (test.end_lineno or test.lineno) + 1)}
+    return frozenset(lines)
 
 
 def make_namer(domain: Domain) -> Namer:

@@ -300,6 +300,9 @@ class Scheduler:
         if value.loaded:
             self.context.ordered = True
             self.context.awaited |= end.spins
+            if end.spins and end.repeats and self.owners is None:
+                # the turns of a loop that waits are the schedule's
+                self.context.sides.add((group.block, True))
         truth = value.data.reshape(-1) != 0
         if truth.all() or not truth.any():
             if self.owners is None:
