@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
@@ -11,6 +11,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import ZERO_SEEDS
 from gemmproof.properties.cases.generate import (
     MAX_VOLUME,
+    OTHER_M,
     SMS,
     Survey,
     Tile,
@@ -62,6 +63,7 @@ def _make_far(case: Case, contract: Contract, size: tuple[int, int, int], more: 
 
 # -- corners of tiles ----------------------------------------------------------------------------
 LONG_K = 4096  # a sum that a narrow accumulator cannot hold
+MOST_ROW_CASES = 8  # each has about 25 calls
 MOST_SIZES = 24  # corners around constants; the others are drawn
 
 
@@ -164,6 +166,31 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         yield replace(simplest, M=M, N=N, K=K)
     for M, N, K in list_sizes(survey.constants, (bm, bn, bk))[:MOST_SIZES]:
         yield replace(simplest, M=M, N=N, K=K)
+
+
+def list_row_cases(
+    contract: Contract, survey: Survey, dtype: str, paths: Iterable[Case]
+) -> Iterator[Case]:
+    """Yield cases whose rows are computed again at other M: around a kernel's own thresholds.
+
+    They are the M of cases that each take another path, and the constants that M may be compared
+    with. The sums have more than one tile of K, and cancel, which shows every rounding.
+    """
+    if "rows" not in list_relations(contract):
+        return
+    tile = widest_tile(survey, 0)
+    long = 2 * (tile[2] + 3)
+    first = replace(smallest(contract, dtype), seed=1, fill="cancelling", compare="rows")
+    sides = [(case.M, max(long, case.K)) for case in paths]
+    sides += [(c + more, long) for c in survey.constants for more in (0, 1)]
+    count = 0
+    for M, K in dict.fromkeys(sides):
+        case = fit_sides(replace(first, M=M, N=3 * tile[1] // 4, K=K), contract)
+        if case.M not in OTHER_M and measure_volume((case.M, case.N, case.K), tile) <= MAX_VOLUME:
+            yield case
+            count += 1
+        if count == MOST_ROW_CASES:
+            return
 
 
 def find_long_k(tile: Tile, survey: Survey) -> int:

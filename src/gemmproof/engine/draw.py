@@ -17,7 +17,7 @@ from typing import Any
 from gemmproof.engine.observe import CaseResult
 from gemmproof.engine.proofs import ProofAttempt
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.corners import corners
+from gemmproof.properties.cases.corners import corners, list_row_cases
 from gemmproof.properties.cases.generate import (
     MAX_VOLUME,
     MOST_TILES,
@@ -265,6 +265,8 @@ def list_cases(
     asked = (c for c in attempt.cases if c.dtype == dtype and fits_budget(c, contract, survey))
     yield from islice(asked, max_examples // 2)
     yield from _list_large(kernel, judged, attempt, dtype, survey)
+    paths = (case for _, case in attempt.paths if case.dtype == dtype)
+    yield from list_row_cases(contract, survey, dtype, paths)
     yield from corners(contract, survey, dtype)
     while True:
         yield draw_case(rng.choice, contract, survey, dtype)

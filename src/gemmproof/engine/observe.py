@@ -24,7 +24,7 @@ from gemmproof.properties.cases.operands import (
     tensors_of,
 )
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.judges import exact_values, memory_use
+from gemmproof.properties.judges import determinism, exact_values, memory_use
 from gemmproof.properties.kernel import READ, ContractError, KernelUnderTest
 from gemmproof.properties.observation import (
     UNKNOWN,
@@ -61,7 +61,8 @@ class CaseResult:
     `tiles` are those of the dots of all `launches`. `bits` is a hash of the first call's result,
     "" if it gave none. `asked_sms`: the wrapper asked for the number of multiprocessors.
     `followed`: every call was followed to its end; one of a sampled case may not be. `branches` are
-    the lines of the kernels' branches, with the sides that were taken.
+    the lines of the kernels' branches, with the sides that were taken. `pairs` counts the other M
+    at which the same rows were computed.
     """
 
     case: Case
@@ -76,6 +77,7 @@ class CaseResult:
     followed: bool
     bits: str = ""
     branches: BranchSides = field(default_factory=dict)
+    pairs: int = 0
 
     @property
     def is_unseen(self) -> bool:
@@ -128,6 +130,7 @@ def judge(observation: ObservedCase) -> CaseResult:
         followed=all(c.run.result is not None for c in observation.calls),
         bits=_hash_bits(observation),
         branches=_join_sides(observation),
+        pairs=determinism.count_pairs(observation) if determinism.ROWS in applied else 0,
     )
 
 

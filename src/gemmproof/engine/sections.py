@@ -16,6 +16,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import probe, smallest
 from gemmproof.properties.contract import Contract, list_guaranteed
 from gemmproof.properties.finding import UNEXPECTED, Finding, find_reasons
+from gemmproof.properties.judges import determinism
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR, parameters_of
 from gemmproof.properties.property_table import BY_NAME, Property, list_required
@@ -161,15 +162,20 @@ def add_model_check(
 # -- tally ---------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Tally:
-    """The cases of one backend that each property judged, and their largest ratios, by its name."""
+    """The cases of one backend that each property judged, and their largest ratios, by its name.
+
+    `pairs` counts the pairs of M at which rows were compared.
+    """
 
     backend: str
     examples: Counter[str] = field(default_factory=Counter)
     ratios: dict[str, float] = field(default_factory=dict)
+    pairs: int = 0
 
     def add(self, judged: CaseResult) -> None:
         """Count one case."""
         self.examples.update(judged.applied)
+        self.pairs += judged.pairs
         for name, ratio in judged.ratios.items():
             self.ratios[name] = max(ratio, self.ratios.get(name, ratio))
 
@@ -178,7 +184,9 @@ class Tally:
         for each in properties:
             count, ratio = self.examples[each.name], self.ratios.get(each.name)
             status = "pass" if count else "not run"
-            yield PropertyResult(each.name, each.claim, status, count, ratio, self.backend)
+            pairs = self.pairs if each.name == determinism.ROWS else None
+            claim = each.claim
+            yield PropertyResult(each.name, claim, status, count, ratio, self.backend, pairs=pairs)
 
 
 def tally(backend: str, judged: Iterable[CaseResult]) -> Tally:

@@ -218,6 +218,7 @@ class PropertyResult:
         backend: "simulator", "cuda" for launches, or "compiler" for compiled launches.
         proof: The decision for every size, None if none was attempted.
         reason: The reason why it is expected to fail, or None.
+        pairs: The number of pairs of M whose rows were compared, None if it compares none.
     """
 
     name: str
@@ -228,6 +229,7 @@ class PropertyResult:
     backend: str = "simulator"
     proof: ProofResult | None = None
     reason: str | None = None
+    pairs: int | None = None
 
     @property
     def label(self) -> str:
