@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.data import ZERO_SEEDS
+from gemmproof.properties.cases.data import ZERO_LINES_SEED, ZERO_SEEDS
 from gemmproof.properties.cases.generate import (
     MAX_VOLUME,
     OTHER_M,
@@ -158,10 +158,18 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
                 M, N = (5, 7) if name in HUGE else (11, 27)
                 case = replace(first, M=M, N=N, K=K, batch=batch)
                 yield case.with_layout(operand, name)
+    # views of one row and of one column, and bases between the vectors of rows that are whole ones
+    for name in ("sliced", "transposed"):
+        for M, N in ((1, bn + 1), (bm + 1, 1)) if name in contract.layout_names else ():
+            yield replace(first, M=M, N=N, K=bk + 3, layouts=tuple((x, name) for x in ROLES))
+    for operand in ROLES if "misaligned" in contract.layout_names else ():
+        yield replace(first, M=2 * bm, N=2 * bn, K=2 * bk).with_layout(operand, "misaligned")
     yield from list_far(simplest, contract)
     zeros = "special" if simplest.format.kind == "float" else "wide"
-    for seed in ZERO_SEEDS:
+    for seed in (*ZERO_SEEDS, ZERO_LINES_SEED):
         yield replace(small, K=2 * small.K, fill=zeros, seed=seed)
+    for seed in ZERO_SEEDS:  # all of an operand is zeros
+        yield replace(small, K=1, fill=zeros, seed=seed)
     for M, N, K in list_shapes(survey.shapes, (bm, bn, bk)):
         yield replace(simplest, M=M, N=N, K=K)
     for M, N, K in list_sizes(survey.constants, (bm, bn, bk))[:MOST_SIZES]:

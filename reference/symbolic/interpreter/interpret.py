@@ -421,6 +421,11 @@ class Machine:
         if not self.suppressed:
             self.branches += [Branch(self.path & x, self.where, is_taken) for x, is_taken in sides]
 
+    def enter_loop(self, condition: Cond) -> None:
+        """Record that a loop has turns where a condition holds."""
+        if not self.suppressed:
+            self.branches.append(Branch(self.path & condition, self.where, True))
+
     @contextmanager
     def under(self, cond: Cond) -> Iterator[None]:
         """Interpret operations that only run where a condition holds."""
