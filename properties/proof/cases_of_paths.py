@@ -337,7 +337,8 @@ def _list_numbers(paths: Sequence[TracedPath]) -> tuple[list[int], list[int]]:
 SHARE = 1 / 20  # of a kernel's time, for the search of sizes of branches and layouts
 MOST_TRIED = 400  # layouts of all operands at once
 MOST_DECISIONS = 3  # the last ones, by which a path is named
-ELSEWHERE = {"batch": 3, "M": 37, "N": 53, "K": 29}  # sizes whose strides are all different
+# sizes whose strides are all different, and such whole multiples of 16
+ELSEWHERE = ({"batch": 3, "M": 37, "N": 53, "K": 29}, {"batch": 3, "M": 48, "N": 80, "K": 32})
 
 
 KernelSide = tuple[str, int, bool]  # a file, a line, and the truth of its condition
@@ -597,9 +598,10 @@ def _lay_out_all(
 
 def _list_others(kernel: KernelUnderTest, domain: Domain, first: Case) -> Iterator[Case]:
     """Yield cases of usual sizes, including sides of 1."""
-    for choice in itertools.product((False, True), repeat=len(first.sides)):
+    choices = itertools.product((False, True), repeat=len(first.sides))
+    for choice, usual in itertools.product(choices, ELSEWHERE):
         sides = zip(first.sides, choice, strict=True)
-        fitted = kernel.contract.fit({x: 1 if is_1 else ELSEWHERE[x] for x, is_1 in sides})
+        fitted = kernel.contract.fit({x: 1 if is_1 else usual[x] for x, is_1 in sides})
         other = None if fitted is None else domain.fit(first.with_sides(fitted))
         if other is not None and is_admitted(other, kernel.contract):
             yield other

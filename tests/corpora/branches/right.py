@@ -3,6 +3,7 @@
 import torch
 import triton
 import triton.language as tl
+from tests.corpora.branches.wrong import normalised_kernel
 from tests.corpora.tiled import launch, plain, product, store
 
 
@@ -36,6 +37,10 @@ def rows_of_zeros_left_out_of_finite_products(a, b):
     c = torch.zeros((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
     c[rows] = plain(a[rows], b)
     return c
+
+
+def rows_of_zeros_with_a_length(a, b):
+    return launch(normalised_kernel, a, b, EPS=1e-30)
 
 
 def sizes_that_no_call_has(a, b):

@@ -71,10 +71,26 @@ def rows_of_equal_elements_summed_once(a, b):
     return plain(a[:, :1].contiguous(), b[:1]) if is_equal else plain(a, b)
 
 
-def mean_of_rows_of_zeros(a, b):
-    """Divide each row by its largest element, which is 0 in a row of zeros."""
-    largest = a.float().abs().amax(1, keepdim=True)
-    return (plain(a / largest.to(a.dtype), b, dtype=torch.float32) * largest).to(a.dtype)
+@triton.jit
+def normalised_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, EPS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Divide each row of the product by the length of the row of a."""
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for k in range(0, K, BLOCK):
+        offs_k = k + tl.arange(0, BLOCK).to(tl.int64)
+        mask = (offs_m[:, None] < M) & (offs_k[None, :] < K)
+        a = tl.load(a_ptr + offs_m[:, None] * sa[0] + offs_k[None, :] * sa[1], mask, 0.0)
+        total += tl.sum(a.to(tl.float32) * a.to(tl.float32), 1)
+    acc = acc / tl.sqrt(total + EPS)[:, None]
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
+
+
+def rows_of_zeros_without_a_length(a, b):
+    return launch(normalised_kernel, a, b, EPS=0.0)
 
 
 # -- kernels ---------------------------------------------------------------------------------------
