@@ -102,8 +102,8 @@ def elements(case: Case, role: Role, shape: tuple[int, ...], fmt: Format | None 
     else:
         # each line has the elements of its first index along K if all are equal
         is_equal = case.fill == "equal"
-        one = tuple(x[..., :1] * 0 if is_equal and i == k_axis else x for i, x in enumerate(indices))
-        x = _plain(case, role, one, fmt)
+        first = (x * 0 if is_equal and i == k_axis else x for i, x in enumerate(indices))
+        x = _plain(case, role, tuple(first), fmt)
         if case.fill in _SHAPED and fmt.kind == "float":
             x = _SHAPED[case.fill](case, role, indices, x, fmt)
         if case.fill in ("special", "wide") and case.seed % 8 == ZERO_SEEDS[role.number]:

@@ -50,8 +50,9 @@ class Proofs:
     `unvisited`: the paths without a known case, as text. `seconds` were counted. `paths`: the other
     paths as text, each with a case that takes it. `defects` are differences between the prover's
     model of a path and the simulation: nothing rests on such a path. `sides` are those of the
-    wrapper's decisions that may be taken, `ruled_out` the sides of kernels' branches that no program takes: a file, a
-    line, and the truth of the condition.
+    wrapper's decisions that may be taken, `ruled_out` the sides of kernels' branches that no
+    program takes: a file, a line, and the truth of the condition. `is_followed`: all paths of the
+    wrapper are known.
     """
 
     verdicts: tuple[Proof, ...] = ()
@@ -62,6 +63,7 @@ class Proofs:
     defects: tuple[str, ...] = ()
     sides: tuple[Side, ...] = ()
     ruled_out: frozenset[tuple[str, int, bool]] = frozenset()
+    is_followed: bool = False
 
     def find(self, name: str) -> Proof | None:
         """Return the proof of the property of that name, or None."""

@@ -42,7 +42,6 @@ from gemmproof.reference.symbolic.terms import (
     Poly,
     eq,
     evaluate,
-    every,
     le,
     term,
     walk,

@@ -342,13 +342,14 @@ class Untraced:
     """A part of a domain whose calls are not known, and why; `late` if time ran out.
 
     `unvisited` names the path, if it is one that no call took. `defect` says how a traced path
-    differs from a call of the wrapper.
+    differs from a call of the wrapper. `in_kernel`: only a kernel is not known.
     """
 
     why: str
     late: bool = False
     unvisited: str = ""
     defect: str = ""
+    in_kernel: bool = False
 
 
 EVERY_PATH_RAISES = Untraced("every path of the wrapper raises")  # a proof would be vacuous
@@ -473,7 +474,7 @@ def _follow(domain: Domain, path: Path, config: int) -> Iterator[TracedPath | Un
     try:
         machines = [follow(launch, number) for number, launch in enumerate(path.launches)]
     except NotInterpretable as why:
-        yield Untraced(f"{why.where}: {why}" if why.where else str(why))
+        yield Untraced(f"{why.where}: {why}" if why.where else str(why), in_kernel=True)
         return
     yield TracedPath(domain, config, path, machines)
 

@@ -87,7 +87,7 @@ class ProofLedger:
     seconds, and compared with the simulation for `comparing`. `proved` are the proved conditions,
     `narrow` the solvers that have only some of the assumptions, by these assumptions. While the
     ledger `may_be_late`, it notes only that it `was_late` where time runs out. `is_partial`: there
-    are calls whose kernels were not interpreted.
+    are calls whose kernels were not interpreted; `is_followed`: all paths of the wrapper are known.
     """
 
     kernel: KernelUnderTest
@@ -104,6 +104,7 @@ class ProofLedger:
     comparing: float = COMPARING
     unvisited: dict[str, None] = field(default_factory=dict)
     is_partial: bool = False
+    is_followed: bool = True
     cache: TraceCache = field(default_factory=TraceCache)
     proved: dict[Any, int] = field(default_factory=dict)
     narrow: dict[Any, Solver] = field(default_factory=dict)
@@ -126,6 +127,7 @@ class ProofLedger:
 
     def leave_untraced(self, part: Untraced) -> None:
         self.is_partial = True
+        self.is_followed &= part.in_kernel
         self.leave_all_open(part.why, part.late)
         if part.unvisited:
             self.unvisited[part.unvisited] = None
@@ -281,10 +283,10 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
         if numbers := _prove_for_others(book, domains, target, until):
             book.assumed[f"a GPU of {numbers} multiprocessors"] = None
     except NotExpressible as why:
-        book.is_partial = True
+        book.is_partial, book.is_followed = True, False
         book.leave_all_open(str(why))
     except OutOfTime:
-        book.is_partial = True
+        book.is_partial, book.is_followed = True, False
         book.leave_all_open(f"{seconds:g} s were not enough", late=True)
     if not any(traced.path.launches for traced in book.paths):
         book.leave_all_open("no path of the wrapper that was followed launches a kernel")
@@ -299,7 +301,7 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     ruled_out = (side for side, may_be in book.visits.reached.items() if not may_be)
     return Proofs(
         verdicts, book.visits.cases, unvisited, spent, covered, defects, sides,
-        frozenset() if book.is_partial or defects else frozenset(ruled_out),
+        frozenset() if book.is_partial or defects else frozenset(ruled_out), book.is_followed,
     )  # fmt: skip
 
 

@@ -88,12 +88,13 @@ class Program:
         sides: dict[Where, tuple[bool, bool, bool]] = {}
         for i, block in enumerate(self.blocks):
             end = block.end
-            if end.kind == "branch" and not end.polls and end.where is not None:
-                if self.template[end.uses[0]] is None:
-                    before = sides.get(end.where, (False, False, False))
-                    own = ((i, True) in taken, end.repeats or (i, False) in taken, end.repeats)
-                    first, second, third = (x or y for x, y in zip(before, own, strict=True))
-                    sides[end.where] = first, second, third
+            if end.kind != "branch" or end.polls or end.where is None:
+                continue
+            if self.template[end.uses[0]] is None:
+                before = sides.get(end.where, (False, False, False))
+                own = ((i, True) in taken, end.repeats or (i, False) in taken, end.repeats)
+                first, second, third = (x or y for x, y in zip(before, own, strict=True))
+                sides[end.where] = first, second, third
         return sides
 
     def enter(self, values: list[Any]) -> Env:

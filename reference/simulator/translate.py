@@ -426,9 +426,7 @@ def write_while(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tup
         (body, tuple(zip(inner, handed, strict=True))),
         (out, tuple(zip(results, handed, strict=True))),
     )
-    low.draft.end = Exit(
-        "branch", edges, (condition,), where=where, spins=True, repeats=True
-    )
+    low.draft.end = Exit("branch", edges, (condition,), where=where, spins=True, repeats=True)
     low.begin_block(body)
     low.scope = Scope(outer=low.scope)
     _close_loop(low, second, frame, (head, carried), out)

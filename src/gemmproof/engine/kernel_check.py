@@ -222,8 +222,10 @@ def check(
             report = launch_cases(kernel, report, cases, device, tell, assumptions)
         report = conclude(report, ctx.attempt, ctx.judged)
         if case is None and not findings:  # fewer cases are drawn after a finding
-            unfollowed = tuple(list_unfollowed(ctx.attempt.proofs, ctx.judged))
-            report = replace(report, unfollowed=unfollowed)
+            unfollowed = list_unfollowed(
+                kernel.contract, ctx.attempt.proofs, ctx.judged, backend.lines
+            )
+            report = replace(report, unfollowed=tuple(unfollowed))
         report = describe_passes(report, kernel, () if case else ctx.judged, max_examples)
         report = add_model_check(report, assumptions, target, ctx.judged.values())
         if limits and report.verdict in ("pass", "fail") and case is None:
