@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +73,10 @@ class PredictedDot:
     from_zero: bool
 
 
+# by line: its branches were true, were false, and one of them is that of a loop
+BranchSides = Mapping[Where, tuple[bool, bool, bool]]
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel launch: the kernel, its arguments, and its grid.
@@ -86,7 +91,8 @@ class Launch:
     `dots` are those that a model of the target predicted, `compiled` what Triton was asked to
     compile: its source, target and options, and `reorders` the operations, with their lines, that
     leave the order of elements to the compiler. `has_hints`: the kernel's source has hints to the
-    compiler or tensor descriptors; `uses_hints`: a program computed a value with one.
+    compiler or tensor descriptors; `uses_hints`: a program computed a value with one. `branches`
+    are the lines of its branches and loops with the sides that its programs took.
     """
 
     kernel: str
@@ -106,6 +112,7 @@ class Launch:
     choice: int = 0
     has_hints: bool = False
     uses_hints: bool = False
+    branches: BranchSides = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,11 @@ from gemmproof.properties.codec import Describe, describe_object
 from gemmproof.properties.contract import MAX_BATCH, MAX_SIDE, ROLES
 from gemmproof.reference.formats import FORMATS, OPERANDS, Format
 
-FILLS = ("index", "normal", "positive", "cancelling", "wide", "subnormal", "ties", "special")
+FILLS = (
+    *("index", "normal", "positive", "cancelling", "wide", "subnormal", "ties"),
+    *("zeros", "equal", "special"),
+)
+EXACT_FILLS = ("index", "zeros", "equal")  # whose sums no order rounds
 # numbers that no integer format has
 FLOAT_FILLS = ("subnormal", "ties", "special")
 CALLS = (1, 3)
@@ -204,7 +208,7 @@ class Case:
     @property
     def sums_are_exact(self) -> bool:
         """True if no order of the sums rounds, so that every order gives the same bits."""
-        return self.fill == "index" or self.format.kind == "int"
+        return self.fill in EXACT_FILLS or self.format.kind == "int"
 
     @property
     def is_sampled(self) -> bool:

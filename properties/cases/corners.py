@@ -8,9 +8,10 @@ from dataclasses import replace
 from itertools import chain
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.data import ZERO_SEEDS
+from gemmproof.properties.cases.data import ZERO_LINES_SEED, ZERO_SEEDS
 from gemmproof.properties.cases.generate import (
     MAX_VOLUME,
+    OTHER_M,
     SMS,
     Survey,
     Tile,
@@ -63,6 +64,7 @@ def _make_far(case: Case, contract: Contract, size: tuple[int, int, int], more: 
 
 # -- corners of tiles ----------------------------------------------------------------------------
 LONG_K = 4096  # a sum that a narrow accumulator cannot hold
+MOST_ROW_CASES = 8  # each has about 25 calls
 MOST_SIZES = 24  # corners around constants; the others are drawn
 
 
@@ -191,14 +193,47 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
                 M, N = (5, 7) if name in HUGE else (11, 27)
                 case = replace(first, M=M, N=N, K=K, batch=batch)
                 yield case.with_layout(operand, name)
+    # views of one row and of one column, and bases between the vectors of rows that are whole ones
+    for name in ("sliced", "transposed"):
+        for M, N in ((1, bn + 1), (bm + 1, 1)) if name in contract.layout_names else ():
+            yield replace(first, M=M, N=N, K=bk + 3, layouts=tuple((x, name) for x in ROLES))
+    for operand in ROLES if "misaligned" in contract.layout_names else ():
+        yield replace(first, M=2 * bm, N=2 * bn, K=2 * bk).with_layout(operand, "misaligned")
     yield from list_far(simplest, contract)
     zeros = "special" if simplest.format.kind == "float" else "wide"
-    for seed in ZERO_SEEDS:
+    for seed in (*ZERO_SEEDS, ZERO_LINES_SEED):
         yield replace(small, K=2 * small.K, fill=zeros, seed=seed)
+    for seed in ZERO_SEEDS:  # all of an operand is zeros
+        yield replace(small, K=1, fill=zeros, seed=seed)
     for M, N, K in list_shapes(survey.shapes, (bm, bn, bk)):
         yield replace(simplest, M=M, N=N, K=K)
     for M, N, K in list_sizes(survey.constants, (bm, bn, bk))[:MOST_SIZES]:
         yield replace(simplest, M=M, N=N, K=K)
+
+
+def list_row_cases(
+    contract: Contract, survey: Survey, dtype: str, paths: Iterable[Case]
+) -> Iterator[Case]:
+    """Yield cases whose rows are computed again at other M: around a kernel's own thresholds.
+
+    They are the M of cases that each take another path, and the constants that M may be compared
+    with. The sums have more than one tile of K, and cancel, which shows every rounding.
+    """
+    if "rows" not in list_relations(contract):
+        return
+    tile = widest_tile(survey, 0)
+    long = 2 * (tile[2] + 3)
+    first = replace(smallest(contract, dtype), seed=1, fill="cancelling", compare="rows")
+    sides = [(case.M, max(long, case.K)) for case in paths]
+    sides += [(c + more, long) for c in survey.constants for more in (0, 1)]
+    count = 0
+    for M, K in dict.fromkeys(sides):
+        case = fit_sides(replace(first, M=M, N=3 * tile[1] // 4, K=K), contract)
+        if case.M not in OTHER_M and measure_volume((case.M, case.N, case.K), tile) <= MAX_VOLUME:
+            yield case
+            count += 1
+        if count == MOST_ROW_CASES:
+            return
 
 
 def find_long_k(tile: Tile, survey: Survey) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.case import EXACT_FILLS, Case
 from gemmproof.properties.contract import ROLES, Role
 from gemmproof.properties.kernel import Operand, call_by_name
 from gemmproof.reference.arithmetic import Array, round_to
@@ -60,8 +60,9 @@ def as_array(tensor: torch.Tensor) -> Array:
 
 # -- data ----------------------------------------------------------------------------------------
 # Two of 8 seeds: the first half of K of a, or of b, is zeros in special and wide data, so that
-# whole tiles of zeros meet NaN and Inf, and numbers follow.
+# whole tiles of zeros meet NaN and Inf, and numbers follow. A third: whole lines of both are.
 ZERO_SEEDS = (6, 7)
+ZERO_LINES_SEED = 5
 _CHOICES = 2  # the stream of hashes that selects elements; the values of operands use other streams
 
 
@@ -99,11 +100,20 @@ def elements(case: Case, role: Role, shape: tuple[int, ...], fmt: Format | None 
             differs = second & (_hash(case.seed, _CHOICES, indices) % np.uint64(8) == 0)
             x = np.where(differs, _plain(case, role, indices, fmt), x)
     else:
-        x = _plain(case, role, indices, fmt)
+        # each line has the elements of its first index along K if all are equal
+        is_equal = case.fill == "equal"
+        first = (x * 0 if is_equal and i == k_axis else x for i, x in enumerate(indices))
+        x = _plain(case, role, tuple(first), fmt)
         if case.fill in _SHAPED and fmt.kind == "float":
             x = _SHAPED[case.fill](case, role, indices, x, fmt)
         if case.fill in ("special", "wide") and case.seed % 8 == ZERO_SEEDS[role.number]:
             x = np.where(indices[k_axis] < np.uint64((shape[k_axis] + 1) // 2), 0.0, x)
+        has_zero_lines = case.fill in ("special", "wide") and case.seed % 8 == ZERO_LINES_SEED
+        if case.fill == "zeros" or has_zero_lines:
+            # one line in three is zeros, and one in three up to the middle of K
+            turn = (indices[3 - k_axis] + np.uint64(role.number)) % np.uint64(3)
+            end = np.where(turn == 1, shape[k_axis], np.where(turn == 2, shape[k_axis] // 2, 0))
+            x = np.where(indices[k_axis] < end.astype(np.uint64), 0.0, x)
     x = np.broadcast_to(x, shape)
     return x.astype(fmt.storage) if fmt.kind == "int" else round_to(np.ascontiguousarray(x), fmt)
 
@@ -143,7 +153,7 @@ def further_elements(
     step = step + np.uint64(case.seed + 3 * number)  # scalars differ from each other as well
     exponent = (step % np.uint64(8)).astype(np.int64) - 3
     # a tie of the sums stays a tie when scaled by a power of two
-    powers = case.fill in ("index", "ties")
+    powers = case.fill in (*EXACT_FILLS, "ties")
     value = np.ldexp(1.0, exponent) * (1.0 if powers else 1 + _uniform(code))
     value = np.asarray(_signed(code, value))
     if case.fill == "special" and shape and fmt.emin < 0 < fmt.p - 1:
@@ -153,7 +163,7 @@ def further_elements(
 
 def _plain(case: Case, role: Role, indices: tuple[Array, ...], fmt: Format) -> Array:
     code = _hash(case.seed, role.number + (role.number >= _CHOICES), indices)
-    if case.fill in ("index", "special", "ties"):
+    if case.fill in (*EXACT_FILLS, "special", "ties"):
         top = min(_amplitude(case.K, fmt), _amplitude(case.K, case.format))
         magnitude = (code >> np.uint64(1)) % np.uint64(top) + np.uint64(1)
         return _signed(code, magnitude.astype(np.float64))

@@ -185,6 +185,9 @@ RAGGED, WHOLE = (160, 150, 140), (128, 256, 64)
 COMPARED = 120
 # the most work of the related calls of a case, in multiples of the case's work
 RELATED_WORK = {"order": 16, "rows": 12}
+# at which rows are computed again: one row, two, and both sides of the powers of two that are usual
+# tiles and thresholds
+OTHER_M = (1, 2, *(2**i + more for i in range(3, 9) for more in (-1, 0, 1)))
 SMS = (1, 7)  # one program for every tile, and a number that divides no tile count by design
 
 

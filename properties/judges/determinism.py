@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import overwrite
-from gemmproof.properties.cases.generate import vary
+from gemmproof.properties.cases.generate import OTHER_M, vary
 from gemmproof.properties.cases.operands import tensors_of
-from gemmproof.properties.contract import ROLES
+from gemmproof.properties.contract import ROLES, Sizes
 from gemmproof.properties.finding import Finding, Mismatch, make_finding, place_of
 from gemmproof.properties.observation import ObservedCase, Related, RelatedCall, word
 from gemmproof.reference.arithmetic import Array, bits, widen
@@ -20,8 +20,6 @@ SAME = "same_bits_on_dirty_outputs"
 ORDER = "call_order"
 ROWS = "row_bits_at_any_m"
 PREDICTED = "equals_prediction"
-# one row, few rows, odd numbers on both sides of usual tiles, a whole tile, two tiles and a row
-SIDES = (1, 2, 17, 33, 128, 257)
 
 
 def same_applies(observation: ObservedCase) -> bool:
@@ -117,14 +115,34 @@ def judge_order(observation: ObservedCase) -> Iterator[Finding]:
 
 
 def call_at_other_m(observation: ObservedCase) -> Iterator[RelatedCall]:
-    """Yield calls with the same rows of a, and the same b, at every M of SIDES that is admitted."""
-    case = replace(observation.case, compare=None, calls=1)
-    for side in SIDES:
-        other = vary(case, observation.kernel.contract, M=side)
+    """Yield calls with the same rows of a, and the same b, at the M of `list_other_m`."""
+    case, contract = replace(observation.case, compare=None, calls=1), observation.kernel.contract
+    blocks = {tile[0] for tile in observation.tiles}
+    for side in list_other_m(contract.sizes("M"), blocks):
+        other = vary(case, contract, M=side)
         if other is not None and other != case:
             # an element depends on its indices alone, so the rows that both have are the same
             tensors = tensors_of(other, observation.kernel)
             yield RelatedCall(other, tensors, f"M={side}")
+
+
+def list_other_m(sizes: Sizes, blocks: Collection[int]) -> list[int]:
+    """List the M at which the rows of a case are computed again: OTHER_M, and ends of its tiles.
+
+    If a contract does not admit them, these are the admitted sizes below, and its first ones.
+    """
+    ends = {block * count + more for block in blocks for count in (1, 2) for more in (-1, 0, 1)}
+    near = {sizes.fit(side) for side in (*OTHER_M, *ends)} - {0}
+    first = sizes.ceil(1)
+    for n in range(first, min(sizes.high, first + len(OTHER_M) * sizes.step) + 1, sizes.step):
+        if len(near) < len(OTHER_M):
+            near.add(n)
+    return sorted(near)
+
+
+def count_pairs(observation: ObservedCase) -> int:
+    """Return the number of other M at which the rows of a case were compared."""
+    return len(_at_other_m(observation))
 
 
 def rows_apply(observation: ObservedCase) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from gemmproof.properties.cases.case import Case
 
 # -- verdict -------------------------------------------------------------------------------------
 PROVED, REFUTED, NOT_DECIDED = ("proved", "refuted", "not decided")
@@ -32,13 +35,24 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a decision of a wrapper, as text, and whether a case may have taken it."""
+
+    text: str
+    may_take: Callable[[Case], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class Proofs:
     """All results of the proof of a kernel, and the cases that the search is to run because of it.
 
     `cases`: JSON of a Case on each side of every guard of the wrapper and branch of its kernels;
     `unvisited`: the paths without a known case, as text. `seconds` were counted. `paths`: the other
     paths as text, each with a case that takes it. `defects` are differences between the prover's
-    model of a path and the simulation: nothing rests on such a path.
+    model of a path and the simulation: nothing rests on such a path. `sides` are those of the
+    wrapper's decisions that may be taken, `ruled_out` the sides of kernels' branches that no
+    program takes: a file, a line, and the truth of the condition. `is_followed`: all paths of the
+    wrapper are known.
     """
 
     verdicts: tuple[Proof, ...] = ()
@@ -47,6 +61,9 @@ class Proofs:
     seconds: float = 0.0
     paths: tuple[tuple[str, str], ...] = ()
     defects: tuple[str, ...] = ()
+    sides: tuple[Side, ...] = ()
+    ruled_out: frozenset[tuple[str, int, bool]] = frozenset()
+    is_followed: bool = False
 
     def find(self, name: str) -> Proof | None:
         """Return the proof of the property of that name, or None."""

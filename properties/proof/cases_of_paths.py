@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,22 +15,38 @@ import torch
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import list_far
 from gemmproof.properties.cases.generate import is_admitted
-from gemmproof.properties.cases.layouts import HUGE, ROW
+from gemmproof.properties.cases.layouts import ANY, HUGE, ROW
 from gemmproof.properties.cases.operands import AllocatedOperand, operands, stored_elements
 from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import NONE, ContractError, KernelUnderTest
 from gemmproof.properties.proof.domain import Domain, TracedPath
+from gemmproof.properties.proof.sides import (
+    PathSide,
+    describe_condition,
+    list_decisions,
+    make_namer,
+)
 from gemmproof.reference.bounds import exact_product
 from gemmproof.reference.simulation import Where
 from gemmproof.reference.symbolic import concrete_run
 from gemmproof.reference.symbolic.concrete import OtherPath, Undetermined
-from gemmproof.reference.symbolic.formulas import Namer
 from gemmproof.reference.symbolic.interpreter.interpret import Branch
 from gemmproof.reference.symbolic.lemmas import list_terms
-from gemmproof.reference.symbolic.solver import OutOfTime, Solver
-from gemmproof.reference.symbolic.terms import TRUE, Atom, Cond, Poly, eq, evaluate, walk
-from gemmproof.reference.symbolic.tracing.trace import Guard, WrapperRun
+from gemmproof.reference.symbolic.solver import OutOfTime, Solver, find_at
+from gemmproof.reference.symbolic.terms import (
+    FALSE,
+    TRUE,
+    Atom,
+    Cond,
+    Poly,
+    eq,
+    evaluate,
+    le,
+    term,
+    walk,
+)
+from gemmproof.reference.symbolic.tracing.trace import Guard, Unvisited, WrapperRun
 from gemmproof.reference.work import counted_seconds
 
 SEEKING = 2.0  # counted, in which cases are tried
@@ -319,7 +336,11 @@ def _list_numbers(paths: Sequence[TracedPath]) -> tuple[list[int], list[int]]:
 SHARE = 1 / 20  # of a kernel's time, for the search of sizes of branches and layouts
 MOST_TRIED = 400  # layouts of all operands at once
 MOST_DECISIONS = 3  # the last ones, by which a path is named
-ELSEWHERE = {"batch": 3, "M": 37, "N": 53, "K": 29}  # sizes whose strides are all different
+# sizes whose strides are all different, and such whole multiples of 16
+ELSEWHERE = ({"batch": 3, "M": 37, "N": 53, "K": 29}, {"batch": 3, "M": 48, "N": 80, "K": 32})
+
+
+KernelSide = tuple[str, int, bool]  # a file, a line, and the truth of its condition
 
 
 @dataclass(slots=True)
@@ -328,6 +349,8 @@ class BranchCoverage:
 
     `left`: the counted seconds that are left for the search. `branch_sizes` caches the sizes of
     branches, and `layout_strides` the strides of layouts, which formats and configurations share.
+    `sides` are those of the wrapper's decisions by line and condition. `reached` tells of the sides
+    of a kernel's branches, by line, whether a path may take them.
     """
 
     left: float
@@ -335,6 +358,8 @@ class BranchCoverage:
     unvisited: dict[str, None] = field(default_factory=dict)
     branch_sizes: dict[tuple[Cond, Cond], Mapping[str, int] | str] = field(default_factory=dict)
     layout_strides: dict[tuple[Any, ...], Mapping[Atom, int]] = field(default_factory=dict)
+    sides: dict[tuple[str, str], PathSide] = field(default_factory=dict)
+    reached: dict[KernelSide, bool] = field(default_factory=dict)
 
     @property
     def cases(self) -> tuple[str, ...]:
@@ -348,10 +373,97 @@ class BranchCoverage:
 
 
 def visit_run(
-    visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, case: Case, run: WrapperRun
-) -> None:
-    """Record a case that takes a run's path, or the path as unvisited."""
-    _visit(visits, kernel, domain, case, _say(domain, run.guards), run.guards, run.sizes)
+    visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, case: Case,
+    run: WrapperRun | Unvisited,
+) -> None:  # fmt: skip
+    """Record a case that takes a run's path, or the path as unvisited, and its decisions' sides."""
+    if isinstance(run, Unvisited):
+        _note_side(visits, domain, run.condition, run.decision, run.where, None)
+        return
+    sizes: Mapping[str, int] = run.sizes
+    if visits.left > 0 and measure_work(domain.read_sides(sizes, case)) > CHEAP:
+        began = counted_seconds()
+        cheaper = find_cheaper(domain, case, [cond for cond, _ in run.guards], sizes)
+        visits.left -= counted_seconds() - began
+        sizes = cheaper or sizes
+    is_laid_out = _visit(visits, kernel, domain, case, _say(domain, run.guards), run.guards, sizes)
+    condition = TRUE
+    for cond, where in run.guards:
+        condition &= cond
+        is_admitted_side = is_laid_out or kernel.contract.layouts == ANY
+        _note_side(visits, domain, condition, cond, where, is_admitted_side)
+
+
+def _note_side(
+    visits: BranchCoverage, domain: Domain, condition: Cond, decision: Cond, where: Where | None,
+    is_reachable: bool | None,
+) -> None:  # fmt: skip
+    """Record the side that a decision takes on a path of this condition."""
+    if where is None or where.line not in list_decisions(where.file):
+        return
+    text = describe_condition(domain, decision)
+    side = visits.sides.setdefault((str(where), text), PathSide(str(where), text, decision))
+    side.ways[domain.case, condition] = domain
+    known = {side.is_reachable, is_reachable} if len(side.ways) > 1 else {is_reachable}
+    side.is_reachable = True if True in known else None if None in known else False
+
+
+# -- cheap sizes -----------------------------------------------------------------------------------
+CHEAP = 2**22  # of less work are all sizes that the solver finds at first
+USUAL_TILE = {"M": 64, "N": 64, "K": 32}
+FIXED = (32, 256, 1024, 4096)  # sizes of the axes other than the one that is made small
+
+
+def measure_work(sides: Mapping[str, int]) -> int:
+    """Return the multiply-adds of the tiles of a problem, with tiles of a usual size."""
+    tiled = (-(-max(n, 1) // (b := USUAL_TILE.get(axis, 1))) * b for axis, n in sides.items())
+    return math.prod(tiled)
+
+
+def find_cheaper(
+    domain: Domain, case: Case, conds: Sequence[Cond], sizes: Mapping[Any, int]
+) -> Mapping[str, int] | None:
+    """Return sizes of less work at which conditions hold, None if none were found.
+
+    One axis at a time is made as small as the conditions admit; the others have the least size that
+    the contract admits, or a usual one.
+    """
+    solver = Solver(domain.condition)
+    whole = solver.knowledge.close((*conds, domain.condition))
+    free = {axis: size.atom for axis, size in domain.sizes.items() if size.atom is not None}
+    best, least = None, domain.read_sides({}, case)
+    most = measure_work(domain.read_sides(sizes, case))
+    for axis, atom in free.items():
+        others = [x for x in free if x != axis]
+        options = ([least[x], *(FIXED if x in USUAL_TILE else ())] for x in others)
+        for chosen in itertools.product(*options):
+            fixed = {**least, **dict(zip(others, chosen, strict=True))}
+            if measure_work(fixed) >= most:
+                continue
+            n = _find_least(solver, whole, {free[x]: fixed[x] for x in others}, atom)
+            sides = fixed | {axis: n or 0}
+            if n is not None and measure_work(sides) < most:
+                best, most = sides, measure_work(sides)
+    return best
+
+
+def _find_least(
+    solver: Solver, whole: list[Cond], fixed: Mapping[Atom, int], atom: Atom
+) -> int | None:
+    """Return the least value of a symbol at which conditions hold, None if none was found."""
+    values = {x: term(n) for x, n in fixed.items()}
+    model = find_at(solver, whole, dict(values))
+    if model is None:
+        return None
+    low, high = 0, model[atom]
+    while low < high:
+        middle = (low + high) // 2
+        model = find_at(solver, [*whole, le(term(atom), middle)], dict(values))
+        low, high = (middle + 1, high) if model is None else (low, min(middle, model[atom]))
+    return high
+
+
+# -- branches of kernels ---------------------------------------------------------------------------
 
 
 def visit_branches(
@@ -366,9 +478,13 @@ def visit_branches(
     if _list_named(traced.domain, traced.path.guards):
         solver = replace(solver, plainest=TRUE)  # strides that dense operands may not have
     for branch in branches:
+        if branch.cond == FALSE:
+            _note_reached(visits, branch, False)
+            continue
         label = f"{branch.where}: this branch" if branch.where else "a branch"
         if any(x.kind == "unknown" for x in walk(branch.cond)):
             visits.unvisited[f"{label}, which depends on more than sizes"] = None
+            _note_reached(visits, branch, True)
             continue
         label += " taken" if branch.is_taken else " left out"
         key = (assumptions, branch.cond)
@@ -377,11 +493,19 @@ def visit_branches(
             visits.branch_sizes[key] = _seek(visits, traced, solver, branch)
             visits.left -= counted_seconds() - began
         sizes = visits.branch_sizes[key]
+        _note_reached(visits, branch, sizes != "")
         if not isinstance(sizes, str):
             first = replace(traced.domain.case, config=traced.config)
             _visit(visits, kernel, traced.domain, first, label, traced.path.guards, sizes)
         elif sizes:
             visits.unvisited[f"{label}: {sizes}"] = None
+
+
+def _note_reached(visits: BranchCoverage, branch: Branch, is_reached: bool) -> None:
+    """Record whether a path may take a side of a kernel's branch."""
+    if branch.where is not None:
+        side = (branch.where.file, branch.where.line, branch.is_taken)
+        visits.reached[side] = visits.reached.get(side, False) or is_reached
 
 
 def _seek(
@@ -393,7 +517,11 @@ def _seek(
     with suppress(OutOfTime):
         model = solver.find(branch.cond, small=traced.domain.axes)
         if model is not None:
-            return traced.domain.read_sides(model, traced.domain.case)
+            sides = traced.domain.read_sides(model, traced.domain.case)
+            if measure_work(sides) <= CHEAP:
+                return sides
+            conds = (solver.domain, branch.cond)
+            return find_cheaper(traced.domain, traced.domain.case, conds, sides) or sides
         return "" if solver.decide(branch.cond) == "unsat" else "no sizes were found"
     return "no time was left"
 
@@ -401,12 +529,13 @@ def _seek(
 def _visit(
     visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, case: Case, label: str,
     guards: Sequence[Guard], sizes: Mapping[str, int],
-) -> None:  # fmt: skip
+) -> bool:  # fmt: skip
+    """Record a case of a path; return whether its sizes need no layout that the contract lacks."""
     try:
         first = case.with_sides(domain.read_sides(sizes, case))
     except ValueError:
         visits.unvisited[f"{label or 'every path'}: no case has such sizes"] = None
-        return
+        return not _list_named(domain, guards)
     began, match = counted_seconds(), None
     if visits.left > 0 or not _list_named(domain, guards):
         match = next(_list_layouts(visits, kernel, domain, first, guards), None)
@@ -416,6 +545,7 @@ def _visit(
         reason = "no layout has such strides" if visits.left > 0 else "no time was left"
         visits.unvisited[f"{label}: {reason}"] = None
     visits.left -= counted_seconds() - began
+    return match is not None
 
 
 def _list_layouts(
@@ -467,9 +597,10 @@ def _lay_out_all(
 
 def _list_others(kernel: KernelUnderTest, domain: Domain, first: Case) -> Iterator[Case]:
     """Yield cases of usual sizes, including sides of 1."""
-    for choice in itertools.product((False, True), repeat=len(first.sides)):
+    choices = itertools.product((False, True), repeat=len(first.sides))
+    for choice, usual in itertools.product(choices, ELSEWHERE):
         sides = zip(first.sides, choice, strict=True)
-        fitted = kernel.contract.fit({x: 1 if is_1 else ELSEWHERE[x] for x, is_1 in sides})
+        fitted = kernel.contract.fit({x: 1 if is_1 else usual[x] for x, is_1 in sides})
         other = None if fitted is None else domain.fit(first.with_sides(fitted))
         if other is not None and is_admitted(other, kernel.contract):
             yield other
@@ -516,13 +647,7 @@ def _set_layout(case: Case, name: str, layout: str) -> Case:
 
 def _say(domain: Domain, guards: Sequence[Guard]) -> str:
     """Format a path by its last decisions; "" without any."""
-    strides = [
-        (stride, f"{name}.stride({axis})")
-        for name, operand in domain.operands.items()
-        for axis, stride in enumerate(operand.strides)
-        if stride.atom is not None and stride.atom.is_leaf and stride.atom not in domain.axes
-    ]
-    namer, texts = Namer(strides), []
+    namer, texts = make_namer(domain), []
     for cond, _ in guards[-MOST_DECISIONS:]:
         try:
             text = namer.judge(cond)

@@ -38,7 +38,13 @@ from gemmproof.reference.symbolic.terms import (
 )
 from gemmproof.reference.symbolic.tracing import take_config, trace_wrapper
 from gemmproof.reference.symbolic.tracing.replay import find_difference
-from gemmproof.reference.symbolic.tracing.trace import Path, Symbolic, Trace, WrapperRun
+from gemmproof.reference.symbolic.tracing.trace import (
+    Path,
+    Symbolic,
+    Trace,
+    Unvisited,
+    WrapperRun,
+)
 from gemmproof.reference.triton_hooks import count_combinations
 
 # Elements from the first of a tensor to behind its last: the reach of a 32-bit offset and a 32-bit
@@ -336,13 +342,14 @@ class Untraced:
     """A part of a domain whose calls are not known, and why; `late` if time ran out.
 
     `unvisited` names the path, if it is one that no call took. `defect` says how a traced path
-    differs from a call of the wrapper.
+    differs from a call of the wrapper. `in_kernel`: only a kernel is not known.
     """
 
     why: str
     late: bool = False
     unvisited: str = ""
     defect: str = ""
+    in_kernel: bool = False
 
 
 EVERY_PATH_RAISES = Untraced("every path of the wrapper raises")  # a proof would be vacuous
@@ -361,7 +368,8 @@ class TraceCache:
     checked: dict[str, str] = field(default_factory=dict)
 
 
-See = Callable[[Case, WrapperRun], None]  # gets each run, and the case of which only sizes differ
+# gets each run, and the sides that no call took, with the case of which only sizes differ
+See = Callable[[Case, WrapperRun | Unvisited], None]
 
 
 def iter_traced_paths(
@@ -466,7 +474,7 @@ def _follow(domain: Domain, path: Path, config: int) -> Iterator[TracedPath | Un
     try:
         machines = [follow(launch, number) for number, launch in enumerate(path.launches)]
     except NotInterpretable as why:
-        yield Untraced(f"{why.where}: {why}" if why.where else str(why))
+        yield Untraced(f"{why.where}: {why}" if why.where else str(why), in_kernel=True)
         return
     yield TracedPath(domain, config, path, machines)
 
@@ -510,6 +518,8 @@ def list_paths(
             where = f"{left.where}: " if left.where else ""
             why = f"{where}a path that was not run: {left.why}"
             yield Untraced(why, left.late, f"{where}{left.why}")
+            if see is not None:
+                see(case, left)
     for run in trace.runs:
         if see is not None:
             see(case, run)

@@ -38,6 +38,7 @@ from gemmproof.properties.proof.domain import (
     iter_traced_paths,
     list_domains,
 )
+from gemmproof.properties.proof.sides import list_sides
 from gemmproof.properties.proof.workspaces import ADDED, StoredResults, find_stored_results
 from gemmproof.properties.wrapper_state import find_state
 from gemmproof.reference.fake_cuda.multiprocessors import keeps_number, list_other_counts
@@ -85,7 +86,8 @@ class ProofLedger:
     at which properties may not hold; `paths` are searched for more of them for at most `seeking`
     seconds, and compared with the simulation for `comparing`. `proved` are the proved conditions,
     `narrow` the solvers that have only some of the assumptions, by these assumptions. While the
-    ledger `may_be_late`, it notes only that it `was_late` where time runs out.
+    ledger `may_be_late`, it notes only that it `was_late` where time runs out. `is_partial`: there
+    are calls whose kernels were not interpreted; `is_followed`: all paths of the wrapper are known.
     """
 
     kernel: KernelUnderTest
@@ -101,6 +103,8 @@ class ProofLedger:
     seeking: float = SEEKING
     comparing: float = COMPARING
     unvisited: dict[str, None] = field(default_factory=dict)
+    is_partial: bool = False
+    is_followed: bool = True
     cache: TraceCache = field(default_factory=TraceCache)
     proved: dict[Any, int] = field(default_factory=dict)
     narrow: dict[Any, Solver] = field(default_factory=dict)
@@ -122,6 +126,8 @@ class ProofLedger:
             self.leave_open(name, why, late)
 
     def leave_untraced(self, part: Untraced) -> None:
+        self.is_partial = True
+        self.is_followed &= part.in_kernel
         self.leave_all_open(part.why, part.late)
         if part.unvisited:
             self.unvisited[part.unvisited] = None
@@ -277,8 +283,10 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
         if numbers := _prove_for_others(book, domains, target, until):
             book.assumed[f"a GPU of {numbers} multiprocessors"] = None
     except NotExpressible as why:
+        book.is_partial, book.is_followed = True, False
         book.leave_all_open(str(why))
     except OutOfTime:
+        book.is_partial, book.is_followed = True, False
         book.leave_all_open(f"{seconds:g} s were not enough", late=True)
     if not any(traced.path.launches for traced in book.paths):
         book.leave_all_open("no path of the wrapper that was followed launches a kernel")
@@ -289,7 +297,12 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     spent = counted_seconds() - began
     unvisited = tuple({**book.unvisited, **book.visits.unvisited})
     covered, defects = tuple(book.visits.covered), tuple(book.defects)
-    return Proofs(verdicts, book.visits.cases, unvisited, spent, covered, defects)
+    sides = tuple(list_sides(kernel, book.visits.sides.values()))
+    ruled_out = (side for side, may_be in book.visits.reached.items() if not may_be)
+    return Proofs(
+        verdicts, book.visits.cases, unvisited, spent, covered, defects, sides,
+        frozenset() if book.is_partial or defects else frozenset(ruled_out), book.is_followed,
+    )  # fmt: skip
 
 
 def _prove_for_others(
@@ -313,9 +326,11 @@ def _prove_for_others(
             for domain in others:
                 _prove(book, domain, target, deadline)
         except OutOfTime:
+            book.is_partial = True
             break
         finally:
             book.may_be_late = False
+        book.is_partial |= book.was_late
         if book.was_late or not all(asks_sms(domain, book.cache) for domain in others):
             break  # it may keep the number of an earlier call
         done.append(sms)
@@ -397,6 +412,7 @@ def _judge_path(book: ProofLedger, traced: TracedPath, target: str | None, deadl
     )  # fmt: skip
     book.solvers.append(before)
     if not _has_effect(book, traced, accesses, before):
+        book.is_partial |= any(machine.branches for machine in machines)
         return
     conds += _assume_spans(book, accesses, conds, before)
     conds += [machine.launched for machine in machines]
@@ -577,11 +593,18 @@ def _refute(book: ProofLedger, traced: TracedPath, name: str, verdict: Verdict) 
         book.leave_open(name, f"{_say(verdict)}: fails only where no case can be")
         return
     why = _say(verdict)
-    if name == exact_values.EXACT:  # sums may agree by chance: the simulated case decides
+    # sums may agree by chance, and the model's offsets are no layout's: the simulated case decides
+    if name == exact_values.EXACT or _names_addresses(verdict):
         book.suspect(name, case)
         book.leave_open(name, f"{why}, at {case}")
         return
     book.refute(name, why, case)
+
+
+def _names_addresses(verdict: Verdict) -> bool:
+    """Return whether the values at which an obligation fails are also of offsets or addresses."""
+    names = map(str, verdict.model or ())
+    return any(name.startswith(("offset of ", "address of ")) for name in names)
 
 
 def _seek(

@@ -17,7 +17,7 @@ from triton.compiler.compiler import make_backend
 from triton.runtime import _allocation
 
 from gemmproof.reference.fake_cuda.tensors import Facts, Table, make_unknown_name, note_change
-from gemmproof.reference.provenance import calling_line
+from gemmproof.reference.provenance import calling_line, without_recording
 from gemmproof.reference.simulation import (
     CompileError,
     KernelError,
@@ -304,6 +304,7 @@ def _record(
             session.chosen[0],
             kernel.program.has_hints or context.uses_hints,
             context.uses_hints,
+            kernel.program.list_sides(context.sides),
         )
     )
 
@@ -324,7 +325,8 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
         choice = tuned.pop(id(kernel), (1, 1, (0, 0)))
         session.configs, session.written, session.chosen = choice
         try:
-            return original(kernel, *args, **kwargs)
+            with without_recording():
+                return original(kernel, *args, **kwargs)
         except SimulatorError as error:
             error.where = error.where or calling_line()
             raise

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from gemmproof.reference.simulation import Where
+from gemmproof.reference.simulation import BranchSides, Where
 from gemmproof.reference.simulator import session
 from gemmproof.reference.simulator.axis_analysis import Vectors, find_widened
 from gemmproof.reference.simulator.value import Value, union
@@ -31,7 +31,8 @@ class Exit:
 
     `kind` is "jump"; "branch", each program by the condition in `uses`, the edge for true first; or
     "end", with a region's results in `uses`. `spins`: backwards, in a loop that may wait for other
-    programs. `polls`: it only reads, so reading again is useless before memory changes.
+    programs. `polls`: it only reads, so reading again is useless before memory changes. `repeats`:
+    the edge for true begins a turn of a loop.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class Exit:
     where: Where | None = None
     spins: bool = False
     polls: bool = False
+    repeats: bool = False
 
 
 @dataclass(slots=True)
@@ -85,6 +87,24 @@ class Program:
         if key not in self.vectors:
             self.vectors[key] = find_widened(self.hinted, *key)
         return self.vectors[key]
+
+    def list_sides(self, taken: Container[tuple[int, bool]]) -> BranchSides:
+        """Return the sides of each line's branches that are taken: pairs of a block and a side.
+
+        A condition that is a constant of this specialisation has no sides, a poll neither, and the
+        end of a loop is no side of it.
+        """
+        sides: dict[Where, tuple[bool, bool, bool]] = {}
+        for i, block in enumerate(self.blocks):
+            end = block.end
+            if end.kind != "branch" or end.polls or end.where is None:
+                continue
+            if self.template[end.uses[0]] is None:
+                before = sides.get(end.where, (False, False, False))
+                own = ((i, True) in taken, end.repeats or (i, False) in taken, end.repeats)
+                first, second, third = (x or y for x, y in zip(before, own, strict=True))
+                sides[end.where] = first, second, third
+        return sides
 
     def enter(self, values: list[Any]) -> Env:
         """Return the initial environment for these arguments."""

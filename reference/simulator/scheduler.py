@@ -300,11 +300,18 @@ class Scheduler:
         if value.loaded:
             self.context.ordered = True
             self.context.awaited |= end.spins
+            if end.spins and end.repeats and self.owners is None:
+                # the turns of a loop that waits are the schedule's
+                self.context.sides.add((group.block, True))
         truth = value.data.reshape(-1) != 0
         if truth.all() or not truth.any():
+            if self.owners is None:
+                self.context.sides.add((group.block, bool(truth[0])))
             group.block, moves = end.edges[0 if truth[0] else 1]
             _move(group.env, moves)
             return None
+        if self.owners is None:  # not of a region's lanes
+            self.context.sides |= {(group.block, True), (group.block, False)}
         spins = group.spins
         parts = [group.select(np.flatnonzero(truth)), group.select(np.flatnonzero(~truth))]
         for part, (target, moves) in zip(parts, end.edges, strict=True):

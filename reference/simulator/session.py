@@ -274,6 +274,7 @@ class Context:
     branch depended on loaded data. `shared` remembers which programs load the same blocks, `box`
     is the block pointer or descriptor that the running access goes through. `vectors` are those
     that hints grant to accesses, by their TTIR. `uses_hints`: a value with a hint was computed.
+    `sides` are those of branches that programs took, each by its block.
     """
 
     session: Session
@@ -297,6 +298,7 @@ class Context:
     vectors: Mapping[str, Vectors] = field(default_factory=dict)
     reorders: set[tuple[str, Where | None]] = field(default_factory=set)
     uses_hints: bool = False
+    sides: set[tuple[int, bool]] = field(default_factory=set)
 
 
 _context: Context | None = None

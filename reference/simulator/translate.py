@@ -345,7 +345,8 @@ def write_for(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tuple
     low.begin_block(head).instrs.append(Instr(op, turn, state, outputs, where, pure=True))
     if low.sampled and all(kind.kind == "value" for _, kind in op.regions[0][0].args):
         _leap(low, op, frame, (*state[2:], *carried), where)
-    head.end = Exit("branch", ((body, ()), (out, ())), (more,), where=where)
+    edges = (body, ()), (out, ())
+    head.end = Exit("branch", edges, (more,), where=where, repeats=True)
     low.begin_block(body)
     low.scope = Scope(outer=outer)
     _hint_carried(low, op, frame, where)
@@ -425,7 +426,7 @@ def write_while(low: Lowering, op: Op, frame: Frame, where: Where | None) -> tup
         (body, tuple(zip(inner, handed, strict=True))),
         (out, tuple(zip(results, handed, strict=True))),
     )
-    low.draft.end = Exit("branch", edges, (condition,), where=where, spins=True)
+    low.draft.end = Exit("branch", edges, (condition,), where=where, spins=True, repeats=True)
     low.begin_block(body)
     low.scope = Scope(outer=low.scope)
     _close_loop(low, second, frame, (head, carried), out)

@@ -238,6 +238,7 @@ def _for(machine: Machine, op: Op, frame: Invocation) -> Values:
     trip = machine.symbol("trip").atom
     assert trip is not None
     index = low.term + step.term * term(trip)
+    machine.enter_loop(lt(low.term, high.term))
     runs = lt(index, high.term)
     if runs == FALSE:
         return init

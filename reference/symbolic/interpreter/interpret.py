@@ -418,8 +418,13 @@ class Machine:
     def part(self, condition: Cond) -> None:
         """Record the sides of a branch: one where a condition holds, and the other elsewhere."""
         sides = ((condition, True), (~condition, False))
-        if not self.suppressed and condition not in (TRUE, FALSE):
+        if not self.suppressed:
             self.branches += [Branch(self.path & x, self.where, is_taken) for x, is_taken in sides]
+
+    def enter_loop(self, condition: Cond) -> None:
+        """Record that a loop has turns where a condition holds."""
+        if not self.suppressed:
+            self.branches.append(Branch(self.path & condition, self.where, True))
 
     @contextmanager
     def under(self, cond: Cond) -> Iterator[None]:

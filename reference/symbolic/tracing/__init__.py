@@ -142,7 +142,7 @@ def trace_wrapper(
             decided = [c for c, _ in path.guards[: len(conds)]]
             reason = "" if decided == conds else "a call with sizes for it decided otherwise"
         if reason:
-            unvisited.append(Unvisited(every(conds), where, reason, late))
+            unvisited.append(Unvisited(every(conds), ~cond, where, reason, late))
     runs = [WrapperRun(tuple(path.guards), path.sizes) for path in seen.values()]
     leaves = list(seen.values())
     return Trace(merge([replace(path) for path in leaves]), unvisited, runs, leaves)

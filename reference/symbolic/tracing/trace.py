@@ -225,7 +225,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Unvisited:
-    """Sizes for which no path was run: those that meet `condition`.
+    """Sizes for which no path was run: those that meet `condition`, the last part a `decision`.
 
     `why`: "no sizes were found for it", and there may be none; "too many paths"; "out of time", if
     it is `late`; or "a call with sizes for it decided otherwise", as when a wrapper keeps something
@@ -233,6 +233,7 @@ class Unvisited:
     """
 
     condition: Cond
+    decision: Cond
     where: Where | None
     why: str
     late: bool = False

@@ -13,6 +13,7 @@ from gemmproof.properties.judges.exact_values import label_results
 from gemmproof.properties.kernel import WRITTEN
 from gemmproof.properties.observation import SIMULATOR, ObservedCase, axes_of, words_of
 from gemmproof.reference.fake_cuda.multiprocessors import multiprocessors
+from gemmproof.reference.provenance import Lines, record_lines
 from gemmproof.reference.simulation import Run
 from gemmproof.reference.simulator import run
 
@@ -23,7 +24,7 @@ SECONDS = 30.0  # counted (reference/work.py), for a call
 class Simulator:
     """Calls wrappers on the tile simulator, for `target`, or with exact IEEE dots for None.
 
-    A call may take `seconds`, counted.
+    A call may take `seconds`, counted. `lines` are those of the user's Python that have run.
     """
 
     name = SIMULATOR
@@ -35,6 +36,7 @@ class Simulator:
         self.target = target
         self.seconds = seconds
         self._run = runner
+        self.lines: Lines = {}
 
     def allocate(self, operand: AllocatedOperand, case: Case) -> torch.Tensor:
         """Return the operand's own tensor."""
@@ -63,7 +65,7 @@ class Simulator:
 
         def launch(*arguments: torch.Tensor) -> object:
             operands = dict(zip(tensors, arguments, strict=True))
-            with multiprocessors(case.sms) as asked:
+            with multiprocessors(case.sms) as asked, record_lines(self.lines):
                 result = observation.kernel.call(case, operands, len(results))
             observation.asked_sms |= len(asked) > 0
             return result

@@ -17,15 +17,18 @@ from typing import Any
 from gemmproof.engine.observe import CaseResult
 from gemmproof.engine.proofs import ProofAttempt
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.corners import corners, exercises
+from gemmproof.properties.cases.corners import corners, exercises, list_row_cases
 from gemmproof.properties.cases.generate import (
+    MAX_VOLUME,
     MOST_TILES,
     WHOLE,
     Survey,
     draw_case,
     fits_budget,
+    measure_volume,
     probe,
     smallest,
+    widest_tile,
 )
 from gemmproof.properties.kernel import KernelUnderTest, require_kernel, short
 from gemmproof.reference.provenance import owner
@@ -239,6 +242,10 @@ def _compared(node: ast.AST, names: Names) -> Iterator[int]:
 
 
 # -- draw ----------------------------------------------------------------------------------------
+LARGE = 2**29  # multiply-adds of all tiles of a case that only a path needs
+MOST_LARGE = 4  # such cases of one format
+
+
 def list_cases(
     kernel: KernelUnderTest,
     judged: Mapping[Case, CaseResult],
@@ -259,8 +266,11 @@ def list_cases(
     survey = yield from _list_survey(kernel, judged, dtype)
     asked = (c for c in attempt.cases if c.dtype == dtype and fits_budget(c, contract, survey))
     of_paths = islice(asked, max_examples // 2)
+    paths = (case for _, case in attempt.paths if case.dtype == dtype)
+    rows = list_row_cases(contract, survey, dtype, paths)
+    yield from _list_large(kernel, judged, attempt, dtype, survey)
     # two cases of paths for each corner, and as many that exercise properties as both
-    turns = (of_paths, of_paths, corners(contract, survey, dtype))
+    turns = (of_paths, of_paths, corners(contract, survey, dtype), rows)
     first = _interleave(turns, exercises(contract, survey, dtype))
     drawn = (draw_case(rng.choice, contract, survey, dtype) for _ in count())
     yield from _round_some(chain(first, drawn), judged, dtype, frozenset(attempt.cases))
@@ -320,6 +330,39 @@ def _round(case: Case) -> Case:
     has_product = min(case.M, case.N, case.K) > 0 and not case.is_sampled
     is_plain = case.fill == "index" and case.compare is None and has_product
     return replace(case, fill="normal") if is_plain else case
+
+
+def _list_large(
+    kernel: KernelUnderTest,
+    judged: Mapping[Case, CaseResult],
+    attempt: ProofAttempt,
+    dtype: str,
+    survey: Survey,
+) -> Iterator[Case]:
+    """Yield the case of least work for each path that no case took, because each takes much work.
+
+    Another format may have tried the path before.
+    """
+    paths: dict[str, list[Case]] = defaultdict(list)
+    for label, case in attempt.paths:
+        paths[label].append(case)
+    count = 0
+    for cases in paths.values():
+        own = [case for case in cases if case.dtype == dtype and case.config < survey.configs]
+        volumes = {case: _measure(case, survey) for case in own if not case.is_sampled}
+        case = min(volumes, key=volumes.__getitem__, default=None)
+        is_tried = any(x in judged for x in cases)
+        if case is None or is_tried or not MAX_VOLUME < volumes[case] <= LARGE:
+            continue
+        yield case
+        count += 1
+        if count == MOST_LARGE:
+            return
+
+
+def _measure(case: Case, survey: Survey) -> int:
+    tile = widest_tile(survey, case.config)
+    return measure_volume((case.M, case.N, case.K), tile) * max(1, case.batch or 1)
 
 
 def survey_kernel(

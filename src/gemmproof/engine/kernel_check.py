@@ -44,6 +44,7 @@ from gemmproof.engine.sections import (
     open_model_check,
     update_report,
 )
+from gemmproof.engine.unfollowed import list_unfollowed
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.shrink import shrink
@@ -221,6 +222,11 @@ def check(
             whole = case is None
             report = launch_cases(kernel, report, cases, device, tell, assumptions, whole)
         report = conclude(report, ctx.attempt, ctx.judged)
+        if case is None and not findings:  # fewer cases are drawn after a finding
+            unfollowed = list_unfollowed(
+                kernel.contract, ctx.attempt.proofs, ctx.judged, backend.lines
+            )
+            report = replace(report, unfollowed=tuple(unfollowed))
         report = describe_passes(report, kernel, () if case else ctx.judged, max_examples)
         report = add_model_check(report, assumptions, target, ctx.judged.values())
         if limits and report.verdict in ("pass", "fail") and case is None:

@@ -24,7 +24,7 @@ from gemmproof.properties.cases.operands import (
     tensors_of,
 )
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.judges import exact_values, memory_use
+from gemmproof.properties.judges import determinism, exact_values, memory_use
 from gemmproof.properties.kernel import READ, ContractError, KernelUnderTest
 from gemmproof.properties.observation import (
     UNKNOWN,
@@ -38,6 +38,7 @@ from gemmproof.properties.wrapper_state import find_state
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import is_interrupt, is_ours, raising_line, words_of
 from gemmproof.reference.simulation import (
+    BranchSides,
     CompileError,
     Exhausted,
     KernelError,
@@ -47,6 +48,7 @@ from gemmproof.reference.simulation import (
     Run,
     SimulatorError,
     Unsupported,
+    Where,
 )
 from gemmproof.reference.triton_hooks import count_combinations
 
@@ -62,7 +64,9 @@ class CaseResult:
     "" if it gave none. `asked_sms`: the wrapper asked for the number of multiprocessors.
     `followed`: every call was followed to its end; one of a sampled case may not be. `exercised`
     are the properties that the case would show to be violated, each with its part or "", and
-    `barred` those that it shows to be impossible to exercise, with the reason.
+    `barred` those that it shows to be impossible to exercise, with the reason. `branches` are the
+    lines of the kernels' branches, with the sides that were taken. `pairs` counts the other M at
+    which the same rows were computed.
     """
 
     case: Case
@@ -78,6 +82,8 @@ class CaseResult:
     bits: str = ""
     exercised: frozenset[Part] = frozenset()
     barred: Mapping[Part, str] = field(default_factory=dict)
+    branches: BranchSides = field(default_factory=dict)
+    pairs: int = 0
 
     @property
     def is_unseen(self) -> bool:
@@ -136,7 +142,20 @@ def judge(observation: ObservedCase) -> CaseResult:
         bits=_hash_bits(observation),
         exercised=frozenset(exercised),
         barred=barred,
+        branches=_join_sides(observation),
+        pairs=determinism.count_pairs(observation) if determinism.ROWS in applied else 0,
     )
+
+
+def _join_sides(observation: ObservedCase) -> BranchSides:
+    """Return the sides of branches that any launch of a case and its related calls took."""
+    calls = [*observation.calls, *(x.call for x in observation.related if x.call is not None)]
+    joined: dict[Where, tuple[bool, bool, bool]] = {}
+    for launch in (launch for call in calls for launch in call.run.launches):
+        for where, sides in launch.branches.items():
+            was_true, was_false, is_loop = joined.get(where, sides)
+            joined[where] = (was_true or sides[0], was_false or sides[1], is_loop or sides[2])
+    return joined
 
 
 def _hash_bits(observation: ObservedCase) -> str:

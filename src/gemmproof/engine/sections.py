@@ -16,6 +16,7 @@ from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import probe, smallest
 from gemmproof.properties.contract import Contract, list_guaranteed
 from gemmproof.properties.finding import UNEXPECTED, Finding, find_reasons
+from gemmproof.properties.judges import determinism
 from gemmproof.properties.kernel import ContractError, KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR, parameters_of
 from gemmproof.properties.property_table import BY_NAME, Property, list_required
@@ -167,6 +168,7 @@ class Tally:
     """The cases of one backend that exercised each property, and their largest ratios, by its name.
 
     `parts` counts them by format and part; `barred` has the reason why none can exercise a part.
+    `pairs` counts the pairs of M at which rows were compared.
     """
 
     backend: str
@@ -174,6 +176,7 @@ class Tally:
     ratios: dict[str, float] = field(default_factory=dict)
     parts: Counter[tuple[str, Part]] = field(default_factory=Counter)
     barred: dict[tuple[str, Part], str] = field(default_factory=dict)
+    pairs: int = 0
 
     def add(self, judged: CaseResult) -> None:
         """Count one case."""
@@ -181,6 +184,7 @@ class Tally:
         self.parts.update((judged.case.dtype, part) for part in judged.exercised)
         for part, reason in judged.barred.items():
             self.barred.setdefault((judged.case.dtype, part), reason)
+        self.pairs += judged.pairs
         for name, ratio in judged.ratios.items():
             self.ratios[name] = max(ratio, self.ratios.get(name, ratio))
 
@@ -190,7 +194,8 @@ class Tally:
             count, ratio = self.examples[each.name], self.ratios.get(each.name)
             status = "pass" if count else NOT_RUN
             result = PropertyResult(each.name, each.claim, status, count, ratio, self.backend)
-            yield replace(result, parts=self._count_parts(each.name))
+            pairs = self.pairs if each.name == determinism.ROWS else None
+            yield replace(result, parts=self._count_parts(each.name), pairs=pairs)
 
     def _count_parts(self, name: str) -> dict[str, int]:
         """Count the cases of each part of a property."""

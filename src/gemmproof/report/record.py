@@ -226,6 +226,7 @@ class PropertyResult:
         why: The reason in one line why it was not exercised or does not apply, or "".
         parts: The number of cases that exercised each part of it, such as a relation between calls.
         missing: The formats and parts that were not exercised; none if that is the whole property.
+        pairs: The number of pairs of M whose rows were compared, None if it compares none.
     """
 
     name: str
@@ -239,6 +240,7 @@ class PropertyResult:
     why: str = ""
     parts: dict[str, int] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    pairs: int | None = None
 
     @property
     def label(self) -> str:
@@ -326,6 +328,7 @@ class Report:
         limits: Limits beyond the contract, if they were tried. They are no findings.
         names: The wrapper's names for a and b, if known. Messages use them; findings use a and b.
         unvisited: Paths of the wrapper and the kernel that no case visited.
+        unfollowed: Sides of branches that no case took, although an admitted size may.
         expected: Findings that the contract expects. They change no verdict.
         identity: The hashes of the kernel's source, if a worker loaded it.
         coverage: The tiles and bits that the cases reached, or None.

@@ -213,7 +213,8 @@ def _describe(result: PropertyResult, width: int) -> str:
 
 
 def _format_examples(result: PropertyResult) -> str:
-    return format_count(result.examples, "launch" if result.backend == COMPILER else "case")
+    cases = format_count(result.examples, "launch" if result.backend == COMPILER else "case")
+    return cases if result.pairs is None else f"{cases}, {format_count(result.pairs, 'pair')} of M"
 
 
 def proof_text(result: PropertyResult) -> str:

@@ -1,0 +1,162 @@
+"""The sides of branches that no case of a check took."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmproof.engine.observe import CaseResult
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.contract import Contract
+from gemmproof.properties.proof import Proofs
+from gemmproof.reference.provenance import Lines
+from gemmproof.reference.simulation import Where
+
+ELSEWHERE = "runs only on another GPU"
+
+
+def list_unfollowed(
+    contract: Contract, proofs: Proofs, judged: Mapping[Case, CaseResult], lines: Lines
+) -> list[str]:
+    """List each side of a branch that no case took and that a case, or another GPU, may take.
+
+    `lines` are those of the wrapper that ran. The proof tells which sizes take which side; of a
+    wrapper that it could not follow, conditions on operands may have sides that nothing can take.
+    """
+    cases = [case for case, result in judged.items() if result.applied]
+    unfollowed = [side.text for side in proofs.sides if not any(map(side.may_take, cases))]
+    unfollowed += _list_branches(proofs.ruled_out, judged.values())
+    known = {text.partition(" ")[0] for text in unfollowed}
+    if proofs.is_followed:
+        known |= {side.text.partition(" ")[0] for side in proofs.sides}
+    for side in _list_skipped(lines, has_empty=any(contract.sizes(x).low == 0 for x in "MNK")):
+        if side.place in known:
+            continue
+        if side.is_of_device:
+            unfollowed.append(f"{side.place} {ELSEWHERE}")
+        elif side.is_of_operands and not proofs.is_followed:
+            unfollowed.append(f"{side.place} was never {str(side.truth).lower()}")
+    return list(dict.fromkeys(unfollowed))
+
+
+# -- kernels ---------------------------------------------------------------------------------------
+def _list_branches(
+    ruled_out: Collection[tuple[str, int, bool]], judged: Collection[CaseResult]
+) -> Iterator[str]:
+    """Yield the lines of kernels at which a side was not taken by any program of any case."""
+    taken: dict[tuple[str, int], tuple[Where, list[bool]]] = {}
+    for result in judged:
+        for where, sides in result.branches.items():
+            _, known = taken.setdefault((where.file, where.line), (where, [False] * 3))
+            known[:] = [x or y for x, y in zip(known, sides, strict=True)]
+    for (file, line), (where, (was_true, was_false, is_loop)) in taken.items():
+        if not was_true and (file, line, True) not in ruled_out:
+            yield f"{where} never ran a turn" if is_loop else f"{where} was never true"
+        if not was_false and (file, line, False) not in ruled_out:
+            yield f"{where} was never false"
+
+
+# -- lines of wrappers -----------------------------------------------------------------------------
+# attributes and functions that ask for the device, and for the sizes, views or elements of tensors
+DEVICE = {
+    *("get_device_capability", "get_device_properties", "get_device_name", "multi_processor_count"),
+    *("get_current_target", "get_arch_list", "major", "capability", "gcnArchName"),
+}
+OPERANDS = {
+    *("shape", "size", "stride", "numel", "data_ptr", "storage_offset", "is_contiguous"),
+    *("any", "all", "item", "tolist", "amax", "amin", "nonzero", "count_nonzero", "equal"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedSide:
+    """A side of an `if` of a wrapper that did not run, although the line of its condition did."""
+
+    place: str
+    truth: bool
+    is_of_device: bool
+    is_of_operands: bool
+
+
+def _list_skipped(lines: Lines, has_empty: bool) -> Iterator[SkippedSide]:
+    """Yield the sides that did not run; `has_empty`: an operand may be empty."""
+    functions: list[tuple[str, set[int], ast.FunctionDef]] = []
+    for file in dict.fromkeys(code.co_filename for code in lines):
+        ran: dict[int, set[int]] = {}
+        for code, own in lines.items():
+            if code.co_filename == file:
+                ran.setdefault(code.co_firstlineno, set()).update(own)
+        for node in ast.walk(_read(file)):
+            if isinstance(node, ast.FunctionDef):
+                first = min(part.lineno for part in (node, *node.decorator_list))
+                if first in ran:
+                    functions.append((file, ran[first], node))
+    devices = DEVICE | {node.name for _, _, node in functions if _names(node) & DEVICE}
+    for file, own, node in functions:
+        for statement, following in _list_ifs(node.body):
+            if statement.test.lineno not in own:
+                continue
+            named = _names_behind(statement.test, node)
+            is_empty = not has_empty and _asks_for_empty(statement.test)
+            for truth, body in ((True, statement.body), (False, statement.orelse or following)):
+                if body and not _has_run(body, own) and not isinstance(body[-1], ast.Raise):
+                    place = f"{Path(file).name}:{statement.lineno}"
+                    is_of_operands = bool(named & OPERANDS) and not is_empty
+                    yield SkippedSide(place, truth, bool(named & devices), is_of_operands)
+
+
+def _read(file: str) -> ast.Module:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ast.Module([], [])
+
+
+def _list_ifs(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, Sequence[ast.stmt]]]:
+    """Yield each `if`, with what follows it if its body leaves the function."""
+    for position, statement in enumerate(body):
+        if isinstance(statement, ast.If):
+            leaves = isinstance(statement.body[-1], ast.Return)
+            yield statement, body[position + 1 :] if leaves else ()
+        if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            for name in ("body", "orelse", "finalbody"):
+                yield from _list_ifs(getattr(statement, name, ()))
+
+
+def _has_run(body: Sequence[ast.stmt], lines: set[int]) -> bool:
+    return any(body[0].lineno <= n <= (body[0].end_lineno or 0) for n in lines)
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Return the names and attributes within a node."""
+    nodes = list(ast.walk(node))
+    names = {x.id for x in nodes if isinstance(x, ast.Name)}
+    return names | {x.attr for x in nodes if isinstance(x, ast.Attribute)}
+
+
+def _names_behind(test: ast.expr, function: ast.FunctionDef) -> set[str]:
+    """Return the names of a condition, and those that its variables were assigned from."""
+    names, waiting = set[str](), [test]
+    assigned = [x for x in ast.walk(function) if isinstance(x, ast.Assign | ast.AnnAssign)]
+    while waiting:
+        new = _names(waiting.pop()) - names
+        names |= new
+        for statement in assigned:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            stored = {x.id for t in targets for x in ast.walk(t) if isinstance(x, ast.Name)}
+            if statement.value is not None and stored & new:
+                waiting.append(statement.value)
+    return names
+
+
+def _asks_for_empty(test: ast.expr) -> bool:
+    """Return whether a condition compares with 0, or asks whether there are elements."""
+    nodes = list(ast.walk(test))
+    bare = [test, *(x.operand for x in nodes if isinstance(x, ast.UnaryOp))]
+    compared = [x for x in nodes if isinstance(x, ast.Compare)]
+    sides = [side for x in compared for side in (x.left, *x.comparators)]
+    zeros = [x for x in sides if isinstance(x, ast.Constant) and x.value == 0]
+    return bool(zeros) or any(isinstance(x, ast.Call) and "numel" in _names(x.func) for x in bare)
