@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 from gemmproof.properties.contract import GUARANTEED, list_guaranteed
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.help import read_claim
-from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
+from gemmproof.properties.judges import (
+    determinism,
+    exact_values,
+    host_results,
+    memory_use,
+    metamorphic,
+)
 from gemmproof.properties.judges.memory_use import judge_faults
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import ObservedCase, RelatedCall
@@ -91,7 +97,7 @@ class Property:
 # properties whose violation gives a wrong address, or a lane that is not the compiled kernel's
 ADDRESSES = (memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS)
 # properties whose violation alone changes no value
-HARMLESS = (memory_use.BOUNDS, memory_use.HINTS)
+HARMLESS = (memory_use.BOUNDS, memory_use.HINTS, host_results.NAME)
 # properties whose violation gives a wrong value
 VALUES = (
     memory_use.FIT,
@@ -151,6 +157,11 @@ PROPERTIES: tuple[Property, ...] = (
         memory_use.judge_inputs,
         applies=_is_known,
         launched=True,
+    ),
+    Property(
+        host_results.NAME,
+        host_results.judge,
+        applies=host_results.applies,
     ),
     Property(
         memory_use.NAME,

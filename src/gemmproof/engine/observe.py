@@ -24,7 +24,7 @@ from gemmproof.properties.cases.operands import (
     tensors_of,
 )
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.judges import exact_values, memory_use
+from gemmproof.properties.judges import exact_values, host_results, memory_use
 from gemmproof.properties.kernel import READ, ContractError, KernelUnderTest
 from gemmproof.properties.observation import (
     UNKNOWN,
@@ -59,6 +59,7 @@ class CaseResult:
     `tiles` are those of the dots of all `launches`. `bits` is a hash of the first call's result,
     "" if it gave none. `asked_sms`: the wrapper asked for the number of multiprocessors.
     `followed`: every call was followed to its end; one of a sampled case may not be.
+    `epilogues` are the undeclared operations on the host that continue what kernels computed.
     """
 
     case: Case
@@ -71,6 +72,7 @@ class CaseResult:
     launches: tuple[Launch, ...]
     asked_sms: bool
     followed: bool
+    epilogues: tuple[str, ...] = ()
     bits: str = ""
 
     @property
@@ -122,6 +124,7 @@ def judge(observation: ObservedCase) -> CaseResult:
         launches=tuple(observation.launches),
         asked_sms=observation.asked_sms,
         followed=all(c.run.result is not None for c in observation.calls),
+        epilogues=host_results.list_epilogues(observation),
         bits=_hash_bits(observation),
     )
 

@@ -232,7 +232,8 @@ def make_report(
     """Return the report of the simulated cases."""
     begun = begin_report(kernel, launched=False)
     report = update_report(begun, kernel, tally(SIMULATOR, drawn), findings)
-    notes = tuple(_note_unknown(drawn, report.properties))
+    epilogues = dict.fromkeys(text for result in drawn for text in result.epilogues)
+    notes = (*_note_unknown(drawn, report.properties), *map(Note, epilogues))
     return replace(report, notes=notes, coverage=cover(kernel.contract, drawn))
 
 
