@@ -97,7 +97,7 @@ class Property:
 # properties whose violation gives a wrong address, or a lane that is not the compiled kernel's
 ADDRESSES = (memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS)
 # properties whose violation alone changes no value
-HARMLESS = (memory_use.BOUNDS, memory_use.HINTS, host_results.NAME)
+HARMLESS = (memory_use.BOUNDS, memory_use.HINTS)
 # properties whose violation gives a wrong value
 VALUES = (
     memory_use.FIT,
@@ -106,6 +106,7 @@ VALUES = (
     memory_use.RACES,
     memory_use.LANES,
     memory_use.INPUTS,
+    host_results.NAME,
 )
 
 PROPERTIES: tuple[Property, ...] = (
