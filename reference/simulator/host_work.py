@@ -93,7 +93,7 @@ FACTORS = frozenset(["a", "b"])  # the operands of the product
 PYTHON = "python"  # the operation of values that lists, numbers and numpy arrays brought in
 
 
-def _name_of(func: Any) -> str:
+def _get_operator(func: Any) -> str:
     return str(func._schema.name.rpartition("::")[2].strip("_"))
 
 
@@ -241,7 +241,7 @@ class Writers:
     # -- operators of torch ----------------------------------------------------------------------
     def note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Mark what an operator of torch has written."""
-        schema, name = func._schema, _name_of(func)
+        schema, name = func._schema, _get_operator(func)
         named = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
         if name == "lift_fresh":  # torch's own mark of a tensor made of a list or an array
             self._lift(args[0])

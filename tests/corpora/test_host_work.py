@@ -43,9 +43,9 @@ CHEATING, RIGHT = list_wrappers(cheating), list_wrappers(right)
 def find_comments(wrapper, word):
     """Return the operations of the comments that begin with a word, each with its line."""
     lines, first = inspect.getsourcelines(wrapper)
-    found = ((first + i, re.search(rf"# {word} (\w+)$", line)) for i, line in enumerate(lines))
+    matches = ((first + i, re.search(rf"# {word} (\w+)$", line)) for i, line in enumerate(lines))
     name = inspect.getsourcefile(wrapper).rpartition("/")[2]
-    return [(match[1], f"{name}:{line}") for line, match in found if match]
+    return [(match[1], f"{name}:{line}") for line, match in matches if match]
 
 
 def observe(wrapper, case=RAGGED, host_epilogue=()):
