@@ -46,7 +46,7 @@ def list_epilogues(observation: ObservedCase) -> tuple[str, ...]:
     if not applies(observation):
         return ()
     return tuple(
-        f"{work.result} is written by {_label_operation(work)} at {work.where}, after the kernels"
+        f"{_label_operation(work)} at {work.where} takes part in {work.result}"
         f" (--host-epilogue {work.operation})"
         for work in _list_undeclared(observation)
         if work.kind == "epilogue"

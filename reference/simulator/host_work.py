@@ -73,6 +73,7 @@ _PRODUCTS = re.compile(
     r"\w*mm|addmv|mv|v?dot|addr|ger|outer|inner|\w*linear|\w*convolution\w*|scaled_dot_product_\w+"
 )
 _MULTIPLIES = ("mul", "addcmul")
+_SCALES = ("mul", "div")
 # Operators that change the view of a tensor or its storage, not elements.
 _RESHAPES = frozenset(
     [
@@ -116,6 +117,11 @@ class Writer:
 
 
 NOTHING, KERNEL, EARLIER, UNKNOWN = range(4)
+_KEPT = "memory of an earlier call"
+_FIXED = (
+    *(Writer("nothing"), Writer("kernel"), Writer("earlier", operands=frozenset([_KEPT]))),
+    Writer("unknown"),
+)
 _MOST_WRITERS = 255
 _MOST_STEPS = 8  # of an epilogue that are told apart
 _HARMLESS = ("nothing", "kernel", "operand")
@@ -123,18 +129,18 @@ _HARMLESS = ("nothing", "kernel", "operand")
 
 @dataclass(slots=True)
 class Writers:
-    """The writers of one call. `stored` is the mark of what the current launch stores.
+    """The writers of one call.
 
+    `stored` is the mark of what the current launch stores, `taken` are those of its arguments.
     `read` are the marks of the values that Python has read, `exposed` the storages that it may
     write, each with its bytes after the last operation that was observed and the line that made
     it an array.
     """
 
     memory: AddressSpace
-    known: list[Writer] = field(
-        default_factory=lambda: [Writer(x) for x in ("nothing", "kernel", "earlier", "unknown")]
-    )
+    known: list[Writer] = field(default_factory=lambda: list(_FIXED))
     stored: int = KERNEL
+    taken: set[int] = field(default_factory=set)
     read: set[int] = field(default_factory=set)
     exposed: dict[Storage, tuple[np.ndarray, Where]] = field(default_factory=dict)
     replays: int = field(default_factory=count_replays)
@@ -189,21 +195,27 @@ class Writers:
     def begin_launch(self, operands: Iterable[Any]) -> None:
         """Choose the mark of what a launch stores: its own if it takes a product of the host."""
         self.settle()
-        self.stored = KERNEL
-        given = {
-            mark for x in operands if x.view.span for mark in self._marks_in(x.storage, x.view)
-        }
-        products = [mark for mark in sorted(given) if self.known[mark].kind == "product"]
-        if products and len(self.known) <= _MOST_WRITERS:
+        self.stored, self.taken = KERNEL, set()
+        for operand in operands:
+            if operand.view.span:
+                self.taken |= self._marks_in(operand.storage, operand.view)
+        if "product" in self._kinds(self.taken) and len(self.known) <= _MOST_WRITERS:
             self.stored = len(self.known)
-            self.known.append(self.known[products[0]])
+            self.known.append(self.known[KERNEL])
 
-    def end_launch(self, multiplies: bool) -> None:
-        """End a launch. A kernel that `multiplies` computes; another one only passes values on."""
-        if self.stored != KERNEL and multiplies:
-            self.known[self.stored] = self.known[KERNEL]
+    def end_launch(self, computes: bool) -> None:
+        """End a launch. A kernel that `computes` no product passes on that of the host."""
+        if self.stored != KERNEL:
+            taken = (self.known[mark] for mark in sorted(self.taken))
+            steps = [step for x in taken if x.kind == "product" for step in x.steps]
+            alone = not computes and "kernel" not in self._kinds(self.taken)
+            kind = "product" if alone else "epilogue"
+            self.known[self.stored] = Writer(kind, tuple(dict.fromkeys(steps)))
         self.stored = KERNEL
         self.refresh()
+
+    def _kinds(self, marks: Iterable[int]) -> set[str]:
+        return {self.known[mark].kind for mark in marks}
 
     # -- Python --------------------------------------------------------------------------------
     def expose(self, tensor: torch.Tensor, writable: bool) -> None:
@@ -229,14 +241,16 @@ class Writers:
     def _from_python(self, where: Where | None = None) -> int:
         """Return the mark of values from Python, which may depend on all that it has read.
 
-        If it has read both factors, the values are no epilogue of what it has read of a kernel's.
+        They continue what it has read of a kernel's, unless it has read both factors.
         """
-        read = {mark: self.known[mark] for mark in self.read}
-        operands = frozenset[str]().union(*(writer.operands for writer in read.values()))
-        if FACTORS <= operands:
-            kernels = ("kernel", "epilogue")
-            read = {mark: writer for mark, writer in read.items() if writer.kind not in kernels}
-        return self._combine(PYTHON, read, where=where)
+        read = [self.known[mark] for mark in sorted(self.read) if mark != NOTHING]
+        kinds = {writer.kind for writer in read}
+        if not kinds or "unknown" in kinds:
+            return UNKNOWN if kinds else NOTHING
+        operands = frozenset[str]().union(*(writer.operands for writer in read))
+        continues = kinds & {"kernel", "epilogue"} and not FACTORS <= operands
+        steps = ((PYTHON, where or calling_line()),)
+        return self.number(Writer("epilogue" if continues else "formula", steps, operands))
 
     # -- operators of torch ----------------------------------------------------------------------
     def note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -247,7 +261,8 @@ class Writers:
             self._lift(args[0])
             return
         if name == "local_scalar_dense":
-            self.read |= self.marks_of(args[0])
+            if args[0].dtype != torch.bool:  # the outcome of a test
+                self.read |= self.marks_of(args[0])
             return
         if name in _RESHAPES or (
             not schema.is_mutable and any(r.alias_info for r in schema.returns)
@@ -335,13 +350,10 @@ class Writers:
         marks = storage.elements_of(_spread(storage), view_of(tensor))[..., 0]
         return torch.from_numpy(marks.copy())
 
-    def _combine(
-        self, name: str, marks: Iterable[int], factors: int = 0, where: Where | None = None
-    ) -> int:
+    def _combine(self, name: str, marks: Iterable[int], factors: int) -> int:
         """Return the mark of what an operation computes from values with these marks.
 
-        `factors` is the number of its operands that are more than constants; its line is that of
-        the call, unless `where` is given.
+        `factors` is the number of its operands that are more than constants.
         """
         present = [self.known[mark] for mark in sorted(set(marks))]
         kinds = {writer.kind for writer in present} - {"nothing"}
@@ -349,16 +361,18 @@ class Writers:
             return NOTHING
         if "unknown" in kinds:
             return UNKNOWN
-        where = where or calling_line()
+        where = calling_line()
         operands = frozenset[str]().union(*(writer.operands for writer in present))
         multiplied = any(writer.multiplied for writer in present)
         is_product = factors > 1 and _PRODUCTS.fullmatch(name) is not None
         if is_product or (multiplied and name in _REDUCTIONS):
             return self.number(Writer("product", ((name, where),), operands))
-        if "product" in kinds:
+        has_kernel = bool(kinds & {"kernel", "epilogue"})
+        if "product" in kinds and not (has_kernel and name in _SCALES):
             return self.number(next(writer for writer in present if writer.kind == "product"))
-        if kinds & {"kernel", "epilogue"}:
-            steps = [step for w in present if w.kind == "epilogue" for step in w.steps]
+        if has_kernel:
+            kept = ("epilogue", "product")
+            steps = [step for w in present if w.kind in kept for step in w.steps]
             if name not in _SUMS or not kinds <= {"kernel", "epilogue"}:
                 steps.append((name, where))
             if not steps:
@@ -382,9 +396,12 @@ class Writers:
                 return None
             if writer.kind in _HARMLESS:
                 continue
+            kind = writer.kind
+            if kind == "formula" and not writer.operands & {*FACTORS, _KEPT}:
+                kind = "epilogue"  # a bias or a residual where kernels store nothing
             hit = storage.elements_of(_spread(storage), view)[..., 0] == mark
             for operation, where in writer.steps or (("", NOWHERE),):
-                work.append(HostWork(writer.kind, name, operation, where, hit))
+                work.append(HostWork(kind, name, operation, where, hit))
         return work
 
 

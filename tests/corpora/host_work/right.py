@@ -217,6 +217,29 @@ def scaled_by_the_largest_power(a, b):
     return launch(scaled_kernel, (a.float() / scale).to(a.dtype), b, scale.reshape(1))
 
 
+def compared_with_torch(a, b):
+    """A wrapper that checks itself; the product of torch decides nothing but the check."""
+    c = plain(a, b, dtype=torch.float32)
+    exact = a.float() @ b.float()
+    if not torch.allclose(c, exact, rtol=1e-3, atol=1.0, equal_nan=True) or c.isnan().all():
+        raise ValueError("the product is wrong")
+    return c.to(a.dtype)
+
+
+def rows_without_an_expert_stay_zero(a, b):
+    """Rows that the routing leaves out keep the zeros, and the mask comes from the operand."""
+    used = a.abs().amax(1) > 0
+    c = torch.zeros((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+    c[used] = plain(a[used], b)
+    return c.masked_fill_(~used[:, None], 0)
+
+
+def result_of_a_subclass_of_module(a, b):
+    layer = torch.nn.Linear(b.shape[0], b.shape[1], bias=False, device=a.device, dtype=b.dtype)
+    layer.weight.data = b.t()
+    return plain(a, layer.weight.t())
+
+
 # -- an epilogue on the host -----------------------------------------------------------------------
 def bias_by_torch(a, b, bias):
     return plain(a, b, dtype=torch.float32) + bias  # EPILOGUE add
@@ -230,3 +253,35 @@ def residual_and_scale_by_torch(a, b, residual):
     c = plain(a, b, dtype=torch.float32)
     c *= 0.5  # EPILOGUE mul
     return c.add_(residual)  # EPILOGUE add
+
+
+def bias_that_atomics_are_added_to(a, b, bias):
+    c = bias.expand(a.shape[0], b.shape[1]).contiguous()
+    launch(atomic_kernel, a, b, triton.cdiv(a.shape[1], 2), c=c, depth=2)
+    return c
+
+
+def rows_that_no_kernel_stores(a, b, bias):
+    """The last rows are the bias alone, as of tokens without an expert."""
+    c = bias.float() * torch.ones_like(a[:, :1], dtype=torch.float32)  # EPILOGUE mul
+    rows = a.shape[0] // 2
+    launch(atomic_kernel, a[:rows], b, a.shape[1], c=c[:rows], depth=1)
+    return c
+
+
+def weights_of_a_router_by_torch(a, b, gate):
+    """The router's own product is small, and its weights scale what the kernels compute."""
+    weights = torch.softmax(a.float() @ gate, dim=1)  # EPILOGUE mm
+    c = plain(a, b, dtype=torch.float32)
+    return c * weights[:, :1]  # EPILOGUE mul
+
+
+def low_rank_operand_by_torch(a, b, lora_a, lora_b):
+    """c = a b + (a A) B: torch computes a A, and one kernel both products of it."""
+    low = (a.float() @ lora_a.float()).to(a.dtype)  # EPILOGUE mm
+    return plain(torch.cat([a, low], 1), torch.cat([b, lora_b]), dtype=torch.float32)
+
+
+def zero_point_corrected_by_torch(a, b, zero):
+    c = plain(a, b, dtype=torch.float32)
+    return c - a.float().sum(1, keepdim=True) * zero  # EPILOGUE sub
