@@ -334,7 +334,8 @@ class Writers:
 
         if name in ("clone", "to_copy"):
             return [self._as_tensor(named["self"])]
-        swapped = {k: tree_map(swap, x) if k in _ELEMENTS else x for k, x in named.items()}
+        keys = (*_ELEMENTS, "out")
+        swapped = {k: tree_map(swap, x) if k in keys else x for k, x in named.items()}
         for key in ("value", "fill_value"):
             if isinstance(swapped.get(key), int | float):
                 swapped[key] = number
