@@ -317,6 +317,8 @@ class Contract:
             None for no limit.
         fits: Names of GPUs whose shared memory and registers suffice for the compiled kernel.
             `tensor_cores` and `spills` are judged on these GPUs, or else on the target.
+        host_epilogue: Names of operations that the wrapper may apply on the host: torch's names,
+            such as "add" and "relu", or "python".
         expected: Properties that are known not to hold, each with the reason. A finding is reported
             if one of them holds.
 
@@ -341,6 +343,7 @@ class Contract:
     tensor_cores: bool = False
     spills: int | None = None
     fits: tuple[str, ...] = ()
+    host_epilogue: tuple[str, ...] = ()
     expected: Mapping[str, str] | tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -362,6 +365,12 @@ class Contract:
         self._check_numerics()
         self._check_sizes()
         require_compiled(self.tensor_cores, self.spills, self.fits)
+        names = self.host_epilogue if isinstance(self.host_epilogue, tuple) else (None,)
+        require(
+            all(isinstance(name, str) and name.isidentifier() for name in names),
+            f"contract host_epilogue: got {self.host_epilogue!r}, expected a tuple of names of"
+            " torch's operations, such as ('add', 'relu')",
+        )
         self._check_expected()
 
     def _check_expected(self) -> None:

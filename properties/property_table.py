@@ -24,7 +24,13 @@ from gemmproof.properties.exercise import (
 )
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.help import read_claim
-from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
+from gemmproof.properties.judges import (
+    determinism,
+    exact_values,
+    host_results,
+    memory_use,
+    metamorphic,
+)
 from gemmproof.properties.judges.memory_use import judge_faults
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import ObservedCase, RelatedCall
@@ -119,6 +125,7 @@ VALUES = (
     memory_use.RACES,
     memory_use.LANES,
     memory_use.INPUTS,
+    host_results.NAME,
 )
 
 PROPERTIES: tuple[Property, ...] = (
@@ -173,6 +180,11 @@ PROPERTIES: tuple[Property, ...] = (
         memory_use.judge_inputs,
         applies=_is_known,
         launched=True,
+    ),
+    Property(
+        host_results.NAME,
+        host_results.judge,
+        applies=host_results.applies,
     ),
     Property(
         memory_use.NAME,

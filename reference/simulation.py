@@ -115,11 +115,31 @@ class Launch:
     branches: BranchSides = field(default_factory=dict, compare=False, repr=False)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class HostWork:
+    """Elements of a result that an operation on the host computed, not a launched kernel.
+
+    `kind` is "product", "formula" or "epilogue" (simulator/host_work.py), or "earlier" for elements
+    that nothing wrote in this call. `operation` is torch's name of it, or "python"; `hit` marks the
+    elements.
+    """
+
+    kind: str
+    result: str
+    operation: str
+    where: Where
+    hit: Any
+
+
 @dataclass(slots=True)
 class Run:
-    """One simulated call: `result` is what the wrapper returned (tensors on the CPU)."""
+    """One simulated call: `result` is what the wrapper returned (tensors on the CPU).
+
+    `host_work` is None if it is unknown.
+    """
 
     result: Any = None
+    host_work: list[HostWork] | None = None
     launches: list[Launch] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     prints: list[str] = field(default_factory=list)

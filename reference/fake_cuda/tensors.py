@@ -288,6 +288,7 @@ _METHODS: dict[str, Callable[..., object]] = {
 
 class _Changes:
     count = 0
+    replays = 0
 
 
 def note_change() -> None:
@@ -298,6 +299,11 @@ def note_change() -> None:
 def count_changes() -> int:
     """Return how often `note_change` was called: if it has not grown, nothing was written."""
     return _Changes.count
+
+
+def count_replays() -> int:
+    """Return how often a graph was replayed."""
+    return _Changes.replays
 
 
 def _writes(name: str, kwargs: Mapping[str, object]) -> bool:
@@ -539,6 +545,7 @@ class Graph:
             raise make_unknown(
                 "torch.cuda.CUDAGraph.replay, once memory was written since its capture,"
             )
+        _Changes.replays += 1
 
     def reset(self) -> None:
         """Discard the capture."""

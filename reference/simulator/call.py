@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from gemmproof.reference.simulator.access_checks import (
     gather,
     label_range,
 )
+from gemmproof.reference.simulator.host_work import PythonReads
 from gemmproof.reference.simulator.launch import intercept_launches
 from gemmproof.reference.simulator.memory import element_dtype, uninitialised_value, view_of
 from gemmproof.reference.simulator.scheduler import KINDS, HostReads, perform
@@ -57,9 +57,11 @@ class _Allocations(TorchDispatchMode):
                 self._claim(tensor)
             return result
         doubtful = None if schema.name in EMPTY else self._trace_undefined(func, args, kwargs)
+        self.session.writers.settle()
         result = func(*args, **kwargs)
         for tensor in _tensors(result):
             self._claim(tensor)
+        self.session.writers.note(func, args, kwargs, result)
         if doubtful is not None:
             self._inherit(result, *doubtful)
         if schema.name in EMPTY and isinstance(result, torch.Tensor):
@@ -178,7 +180,7 @@ def run(
         operands = dict(zip("abdefghij", tensors, strict=False))
     session = Session(operands, fill, target, config, seconds, trace, tries, sampled)
     session.labels, session.axes = labels or {}, axes or {}
-    reads = HostReads(session) if sampled else nullcontext()
+    reads = HostReads(session) if sampled else PythonReads(session.writers)
     result = None
     try:
         for name in () if sampled else written:
@@ -253,6 +255,9 @@ def conclude(session: Session, result: Any, names: Sequence[str] = ("c",)) -> No
         for output in results:
             faults += _find_stored_twice(session, kernel, violations, output)
             faults += _find_undefined_stored(session, kernel, violations, output)
+    work = [session.writers.list_work(*output) for output in results]
+    if not session.sampled and None not in work:
+        session.run.host_work = [each for part in work for each in part or ()]
     for output in results:
         faults += _find_never_stored(session, output)
 

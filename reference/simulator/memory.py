@@ -45,7 +45,8 @@ class Storage:
     `undefined` is None while all bytes are defined; `private`: the wrapper allocated it, so that
     every element of it may be accessed. `owners` maps an element size to the program that
     stored each element in the current launch, `readers` to the one that last read it. `sources` are
-    tensors whose undefined elements an operator of torch carried over into this storage.
+    tensors whose undefined elements an operator of torch carried over into this storage. `marks`
+    are the writers of its bytes (host_work.py), None while all have the same `writer`.
     """
 
     start: int
@@ -57,6 +58,8 @@ class Storage:
     readers: dict[int, Ledger] = field(default_factory=dict)
     views: list[StridedView] = field(default_factory=list)
     sources: list[Any] = field(default_factory=list)
+    marks: np.ndarray | None = None
+    writer: int | None = None
 
     @property
     def end(self) -> int:

@@ -26,6 +26,7 @@ from gemmproof.reference.simulation import (
     Where,
 )
 from gemmproof.reference.simulator.axis_analysis import Vectors
+from gemmproof.reference.simulator.host_work import Writers
 from gemmproof.reference.simulator.memory import (
     AddressSpace,
     Argument,
@@ -189,16 +190,19 @@ class Session:
     chosen: tuple[int, int] = (0, 0)
     choices: Choices = field(init=False)
     progress: Progress = field(init=False)
+    writers: Writers = field(init=False)
     labels: dict[str, str] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _known: dict[Storage, tuple[str, StridedView]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.choices = Choices(self.config)
+        self.writers = Writers(self.memory)
         self.progress = Brief(SAMPLED_SECONDS) if self.sampled else Progress(self.seconds)
         for name, tensor in self.names.items():
             storage, view = self.memory.storage_of(tensor), view_of(tensor)
             storage.views.append(view)
+            self.writers.add_operand(name, storage)
             self._known.setdefault(storage, (name, view))
 
     def operand(self, parameter: str, tensor: Any) -> Argument:

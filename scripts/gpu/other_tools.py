@@ -51,8 +51,9 @@ def compare_tools(only: str = "", jobs: int = 8, report: Path | None = None) -> 
 
 
 def list_mutants() -> list[Mutant]:
-    """Return the mutants that take a and b alone."""
-    return [mutant for mutant in (*MUTANTS, *SURVIVORS) if mutant.right is None]
+    """Return the mutants that take a and b alone. What the host computes (S) has right values."""
+    own = (mutant for mutant in (*MUTANTS, *SURVIVORS) if mutant.right is None)
+    return [mutant for mutant in own if mutant.letter != "S"]
 
 
 def run_tool(name: str, tool: str, shape: str) -> Row:

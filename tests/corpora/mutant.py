@@ -30,6 +30,7 @@ CLASSES = {
     "P": "state between calls",
     "Q": "refused by the compiler",
     "R": "operands and formulas",
+    "S": "work of the host",
 }
 PROPERTIES = {
     "COMPILES": "compiles",
@@ -40,6 +41,7 @@ PROPERTIES = {
     "HINTS": "every_hint_holds",
     "FIT": "offsets_fit",
     "RACES": "no_races",
+    "HOST": "computed_by_kernels",
     "EXACT": "exact_on_integers",
     "BOUND": "within_bound",
     "SAME": "same_bits_on_dirty_outputs",

@@ -34,7 +34,8 @@ def fake_run(wrong=lambda a, b, config: [], configs=1, tiles=TILES, name=lambda 
         # no product of so large a result is made
         result = None if options.get("sampled") else function(*tensors)
         launch = Launch(name(tensors[0]), (2, 1, 1), {}, config, configs, tiles, False, HERE)
-        return Run(result=result, launches=[launch], faults=wrong(*tensors, config))
+        faults = wrong(*tensors, config)
+        return Run(result=result, host_work=[], launches=[launch], faults=faults)
 
     return run
 

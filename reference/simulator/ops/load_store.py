@@ -81,7 +81,8 @@ def mark_defined(
     access: str,
     operand: Argument | None,
 ) -> None:
-    """Record which elements are defined after a store; `bits` are the poison stored."""
+    """Record which elements a store defines; `bits` are the poison stored."""
+    current().session.writers.mark_store(storage, index, size)
     if bits is not None and bits.any():
         if storage.undefined is None:
             storage.undefined = np.zeros(storage.data.size, np.bool_)

@@ -71,6 +71,13 @@ def _read_gpus(text: str) -> tuple[str, ...]:
     return tuple(map(one_of(*GPUS), text.split(",")))
 
 
+def _read_operations(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if not all(map(str.isidentifier, names)):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected names such as add,relu")
+    return names
+
+
 def _read_expected(text: str) -> tuple[str, str]:
     name, _, reason = text.partition("=")
     if not name.strip() or not reason.strip():
@@ -154,6 +161,11 @@ class ContractOptions:
         "GPU,...",
         "the compiled kernel fits the shared memory and registers of these GPUs; --tensor-cores and"
         " --spills are checked for them too", _read_gpus, repeated=True, separator=","
+    )  # fmt: skip
+    host_epilogue: tuple[str, ...] = option(
+        "OPERATION,...",
+        "operations of torch that the wrapper may apply to what its kernels computed: add,relu",
+        _read_operations, repeated=True, separator=","
     )  # fmt: skip
 
 
@@ -283,6 +295,7 @@ def contract_of(
         tensor_cores=options.tensor_cores,
         spills=options.spills,
         fits=tuple(dict.fromkeys(options.fits)),
+        host_epilogue=tuple(dict.fromkeys(options.host_epilogue)),
         expected=dict(expected),
     )
     return contract if case is None else widen_to(contract, case)

@@ -24,7 +24,7 @@ from gemmproof.properties.cases.operands import (
     tensors_of,
 )
 from gemmproof.properties.finding import Finding
-from gemmproof.properties.judges import determinism, exact_values, memory_use
+from gemmproof.properties.judges import determinism, exact_values, host_results, memory_use
 from gemmproof.properties.kernel import READ, ContractError, KernelUnderTest
 from gemmproof.properties.observation import (
     UNKNOWN,
@@ -62,11 +62,12 @@ class CaseResult:
 
     `tiles` are those of the dots of all `launches`. `bits` is a hash of the first call's result,
     "" if it gave none. `asked_sms`: the wrapper asked for the number of multiprocessors.
-    `followed`: every call was followed to its end; one of a sampled case may not be. `exercised`
-    are the properties that the case would show to be violated, each with its part or "", and
-    `barred` those that it shows to be impossible to exercise, with the reason. `branches` are the
-    lines of the kernels' branches, with the sides that were taken. `pairs` counts the other M at
-    which the same rows were computed.
+    `followed`: every call was followed to its end; one of a sampled case may not be. `epilogues`
+    are the undeclared operations on the host that continue what kernels computed. `exercised` are
+    the properties that the case would show to be violated, each with its part or "", and `barred`
+    those that it shows to be impossible to exercise, with the reason. `branches` are the lines of
+    the kernels' branches, with the sides that were taken. `pairs` counts the other M at which the
+    same rows were computed.
     """
 
     case: Case
@@ -79,6 +80,7 @@ class CaseResult:
     launches: tuple[Launch, ...]
     asked_sms: bool
     followed: bool
+    epilogues: tuple[str, ...] = ()
     bits: str = ""
     exercised: frozenset[Part] = frozenset()
     barred: Mapping[Part, str] = field(default_factory=dict)
@@ -139,6 +141,7 @@ def judge(observation: ObservedCase) -> CaseResult:
         launches=tuple(observation.launches),
         asked_sms=observation.asked_sms,
         followed=all(c.run.result is not None for c in observation.calls),
+        epilogues=host_results.list_epilogues(observation),
         bits=_hash_bits(observation),
         exercised=frozenset(exercised),
         barred=barred,

@@ -306,7 +306,8 @@ def make_report(
     """Return the report of the simulated cases; `whole`: they are all that a check draws."""
     begun, count = begin_report(kernel, launched=False), tally(SIMULATOR, drawn)
     report = update_report(begun, kernel, count, findings)
-    notes = tuple(_note_unknown(drawn, report.properties))
+    epilogues = dict.fromkeys(text for result in drawn for text in result.epilogues)
+    notes = (*_note_unknown(drawn, report.properties), *map(Note, epilogues))
     report = replace(report, notes=notes, coverage=cover(kernel.contract, drawn))
     return conclude_exercise(report, kernel, count) if whole else report
 

@@ -85,7 +85,7 @@ def group_by_module(source: Mapping[str, str]) -> dict[str, list[str]]:
 MOST = 4096  # sizes up to here are compared one by one
 FLAGS = ("huge", "deterministic", "batch_invariant", "tensor_cores")
 # older contracts lack these fields
-_ADDED: Mapping[str, object] = {**WITHOUT, "fits": []}
+_ADDED: Mapping[str, object] = {**WITHOUT, "fits": [], "host_epilogue": []}
 
 
 def compare_contract(old: Judged, new: Judged) -> Iterator[Change]:
@@ -147,6 +147,8 @@ def _list_lost(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
         yield f"spills of at most {old['spills']} bytes are no longer guaranteed"
     if lost := [gpu for gpu in old["fits"] if gpu not in new["fits"]]:
         yield f"fitting on {' '.join(lost)} is no longer guaranteed"
+    if more := [name for name in new["host_epilogue"] if name not in old["host_epilogue"]]:
+        yield f"results may be written on the host, by {' '.join(more)}"
     if FORMATS[old["accumulator"]].p > FORMATS[new["accumulator"]].p:
         yield f"the accumulator is {new['accumulator']} instead of {old['accumulator']}"
 

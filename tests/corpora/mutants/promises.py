@@ -1,11 +1,11 @@
-"""Classes I, O and P: right integers within every bound, and still a broken guarantee."""
+"""Classes I, O, P and S: right integers within every bound, and still a broken guarantee."""
 
 from functools import partial
 
 import torch
 import triton
 import triton.language as tl
-from tests.corpora.tiled import launch
+from tests.corpora.tiled import launch, plain
 
 
 @triton.jit
@@ -80,3 +80,30 @@ def out_stays_as_it_was(a, b, out=None):
 def out_dtype_reached_in_two_steps(a, b, out_dtype=None):
     """Rounded to the operands' format before it is widened."""
     return launch_into(a, b).to(out_dtype or a.dtype)
+
+
+# -- work of the host ------------------------------------------------------------------------------
+def product_copied_over_the_result(a, b):
+    return plain(a, b).copy_(a @ b)
+
+
+def long_k_by_torch(a, b):
+    return plain(a, b) if a.shape[1] < 24 else torch.matmul(a, b)
+
+
+def last_rows_by_torch(a, b):
+    whole = a.shape[0] // 4 * 4
+    c = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+    plain(a[:whole], b, c=c[:whole])
+    c[whole:] = a[whole:] @ b
+    return c
+
+
+_RESULTS = {}
+
+
+def result_kept_for_its_shape(a, b):
+    key = a.shape, b.shape
+    if key not in _RESULTS:
+        _RESULTS[key] = plain(a, b)
+    return _RESULTS[key]

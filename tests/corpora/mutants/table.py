@@ -129,6 +129,10 @@ P tuning:copy_of_b_kept_by_its_address CALLS stale - - 1 2 2 compare=order
 Q refused:accumulator_changes_its_type COMPILES compile_error - - 1 1 1
 Q refused:hint_on_a_stride_of_1 COMPILES compile_error - - 1 1 1 lane=default
 Q refused:one_configuration_of_24_columns COMPILES compile_error - - 1 1 1 config=1
+S promises:product_copied_over_the_result HOST host_product c - 1 1 1 lane=default
+S promises:long_k_by_torch HOST host_product c - 1 1 24
+S promises:last_rows_by_torch HOST host_product c - 1 1 1
+S promises:result_kept_for_its_shape HOST earlier_result c - 1 1 1 calls=3
 Q refused:loop_left_with_break COMPILES compile_error - - 1 1 1
 """.strip().splitlines()
 # excludes features that Triton no longer has

@@ -64,6 +64,7 @@ def contracts(draw: st.DrawFn, has_options: bool = False) -> Contract:
         tensor_cores=draw(st.booleans()),
         spills=draw(st.none() | st.integers(0, 999)),
         fits=draw(chosen),
+        host_epilogue=draw(st.sampled_from([(), ("add",), ("relu", "python")])),
         expected=draw(st.dictionaries(st.text(min_size=1, max_size=5), REASONS, max_size=2)),
     )
 

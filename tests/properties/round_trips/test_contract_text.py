@@ -87,6 +87,7 @@ def test_a_contract_is_read_from_the_options_that_declare_it(contract):
         tensor_cores=contract.tensor_cores,
         spills=contract.spills,
         fits=contract.fits,
+        host_epilogue=contract.host_epilogue,
     )
     typed = PARSER.parse_args(["check", "k.py:matmul", *spell(options)])
     read = contract_of(make_record(ContractOptions, vars(typed)), TARGET, None, contract.expected)
