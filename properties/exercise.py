@@ -125,6 +125,10 @@ def _bar_rounding(observation: ObservedCase) -> Iterator[tuple[str, str]]:
 
 
 def _has_special(observation: ObservedCase) -> bool:
+    if observation.kernel.spec is not None:
+        # the values of some lines are special, and must stay there
+        c = exact_values.evaluated(observation)
+        return bool(np.any(c.known) and np.any(~(np.isfinite(c.value) & c.known)))
     odd = special_values(*(widen(x) for x in exact_values.inputs(observation)))
     if odd is not None and np.any(odd != 0):
         return True

@@ -30,7 +30,8 @@ from gemmproof.properties.cases.generate import (
     smallest,
     widest_tile,
 )
-from gemmproof.properties.kernel import KernelUnderTest, require_kernel, short
+from gemmproof.properties.contract import MAX_SIDE
+from gemmproof.properties.kernel import READ, KernelUnderTest, Operand, require_kernel, short
 from gemmproof.reference.provenance import owner
 from gemmproof.reference.triton_hooks import count_combinations
 
@@ -269,11 +270,13 @@ def list_cases(
     paths = (case for _, case in attempt.paths if case.dtype == dtype)
     rows = list_row_cases(contract, survey, dtype, paths)
     yield from _list_large(kernel, judged, attempt, dtype, survey)
+    yield from _list_counted(kernel, dtype, survey)
     # two cases of paths for each corner, and as many that exercise properties as both
     turns = (of_paths, of_paths, corners(contract, survey, dtype), rows)
     first = _interleave(turns, exercises(contract, survey, dtype))
     drawn = (draw_case(rng.choice, contract, survey, dtype) for _ in count())
-    yield from _round_some(chain(first, drawn), judged, dtype, frozenset(attempt.cases))
+    kept = frozenset(attempt.cases)
+    yield from _round_ways(_round_some(chain(first, drawn), judged, dtype, kept), judged, dtype)
 
 
 def _interleave(turns: Iterable[Iterator[Case]], between: Iterator[Case]) -> Iterator[Case]:
@@ -321,6 +324,39 @@ def _round_some(
         yield case
 
 
+MOST_WAYS = 8  # ways of a kernel that get cases of their own, of one format
+
+
+def _round_ways(
+    cases: Iterable[Case], judged: Mapping[Case, CaseResult], dtype: str
+) -> Iterator[Case]:
+    """Yield cases of one format, and more with data that rounds for each way of launching kernels.
+
+    A way is the kernels that a call launches with their constants. One that sums in a narrow
+    format, for a long K say, shows it in sums that need rounding, of one sign and of both.
+    """
+    ways, seen, count = set[Any](), set(judged), 0
+    for case, result in judged.items():
+        if case.dtype == dtype and case.fill in ROUNDED_FILLS:
+            ways.add(_find_way(result))
+    for case in cases:
+        yield case
+        is_new, way = case not in seen, _find_way(judged[case])
+        seen.add(case)
+        if case.fill in ROUNDED_FILLS:
+            ways.add(way)
+        rounding = _round(case)
+        if is_new and way not in ways and rounding != case and count < MOST_WAYS:
+            ways.add(way)
+            count += 1
+            yield rounding
+            yield replace(rounding, fill="positive")
+
+
+def _find_way(result: CaseResult) -> Any:
+    return frozenset((x.kernel, x.choice) for x in result.launches), frozenset(result.constants)
+
+
 def _round_in_turn(case: Case, position: int) -> Case:
     return _round(case) if position % ROUNDING == ROUNDING - 1 else case
 
@@ -350,14 +386,44 @@ def _list_large(
     for cases in paths.values():
         own = [case for case in cases if case.dtype == dtype and case.config < survey.configs]
         volumes = {case: _measure(case, survey) for case in own if not case.is_sampled}
-        case = min(volumes, key=volumes.__getitem__, default=None)
+        cheapest = min(volumes, key=volumes.__getitem__, default=None)
         is_tried = any(x in judged for x in cases)
-        if case is None or is_tried or not MAX_VOLUME < volumes[case] <= LARGE:
+        if cheapest is None or is_tried or not MAX_VOLUME < volumes[cheapest] <= LARGE:
             continue
-        yield case
+        yield cheapest
         count += 1
         if count == MOST_LARGE:
             return
+
+
+MOST_INDICES = 8  # different ones that are assumed of an operand whose values a function gives
+
+
+def _list_counted(kernel: KernelUnderTest, dtype: str, survey: Survey) -> Iterator[Case]:
+    """Yield cases of more rows than 8 and 16 bits count, for a kernel that is given row indices.
+
+    A wrapper that sorts tokens by their expert counts those of each expert.
+    """
+    given = [x for x in kernel.tensors.values() if _is_index_of_rows(x)]
+    values = max((_count_values(x) for x in given), default=0)
+    for bits in (8, 16) if given else ():
+        case = smallest(kernel.contract, dtype)
+        rows = min((values << (bits - 1)) + 1, MAX_SIDE)
+        fitted = kernel.contract.fit(case.sides | {"M": rows, "N": 1, "K": 1})
+        if fitted and _measure(case.with_sides(fitted), survey) <= LARGE:
+            yield case.with_sides(fitted)
+
+
+def _is_index_of_rows(x: Operand) -> bool:
+    is_index = x.use == READ and x.format in ("int32", "int64") and x.values is not None
+    return is_index and "M" in map(str, x.axes)
+
+
+def _count_values(x: Operand) -> int:
+    if x.values is None or callable(x.values):
+        return MOST_INDICES
+    low, high = x.values
+    return high - low + 1
 
 
 def _measure(case: Case, survey: Survey) -> int:

@@ -153,7 +153,22 @@ R moe_experts:expert_of_the_next_block EXACT operand_shifted b - 1 1 1
 R moe_experts:tokens_gathered_as_if_choices_were_the_outer_axis EXACT wrong_value c - 2 1 1
 R moe_experts:rows_of_padding_slots_are_read BOUNDS out_of_bounds a M 1 1 1
 R moe_experts:first_padding_slot_is_stored BOUNDS out_of_bounds c_ptr 0 1 1 1 lane=default
+R moe_experts:slots_counted_in_8_bits ONCE never_stored c M 249 1 1
+R moe_experts:slots_counted_in_16_bits ONCE never_stored c M 65120 1 1
 R moe_experts:router_weight_of_the_token_number EXACT operand_strides topk_weights - 1 1 1
 R moe_experts:router_weights_forgotten EXACT operand_forgotten topk_weights - 1 1 1
 """,
+    also=(
+        KernelUnderTest(
+            "fused_moe_by_counting",
+            counted,
+            Contract(formats=("fp16",)),
+            operands={
+                "b": Operand("fp16", (EXPERTS, "N", "K")),
+                "topk_ids": Operand("int32", ("M", TOP_K), (0, EXPERTS - 1)),
+                "topk_weights": Operand("fp32", ("M", TOP_K)),
+            },
+            spec=mix_experts,
+        ),
+    ),
 )
