@@ -57,7 +57,7 @@ class _Allocations(TorchDispatchMode):
                 self._claim(tensor)
             return result
         doubtful = None if schema.name in EMPTY else self._trace_undefined(func, args, kwargs)
-        self.session.writers.settle()
+        self.session.writers.begin_operator(args, kwargs)
         result = func(*args, **kwargs)
         for tensor in _tensors(result):
             self._claim(tensor)

@@ -23,41 +23,10 @@ from gemmproof.reference.simulator.memory import AddressSpace, Storage, StridedV
 
 # -- operators -----------------------------------------------------------------------------------
 # Operators that move or convert elements and compute nothing.
-_COPIES = frozenset(
-    [
-        "clone",
-        "copy",
-        "to_copy",
-        "cat",
-        "stack",
-        "index",
-        "index_select",
-        "index_copy",
-        "index_put",
-        "gather",
-        "take",
-        "take_along_dim",
-        "masked_select",
-        "masked_fill",
-        "masked_scatter",
-        "where",
-        "scatter",
-        "slice_scatter",
-        "select_scatter",
-        "diagonal_scatter",
-        "as_strided_scatter",
-        "constant_pad_nd",
-        "repeat",
-        "repeat_interleave",
-        "flip",
-        "roll",
-        "tril",
-        "triu",
-        "embedding",
-        "index_fill",
-        "fill",
-        "zero",
-    ]
+_COPIES = re.compile(
+    r"clone|copy|to_copy|cat|stack|index|index_select|index_copy|index_put|gather|take"
+    r"|take_along_dim|masked_select|masked_fill|masked_scatter|where|scatter|\w+_scatter"
+    r"|constant_pad_nd|repeat|repeat_interleave|flip|roll|tril|triu|embedding|index_fill|fill|zero"
 )
 # Arguments of these that hold elements; the others are indices, conditions and numbers.
 _ELEMENTS = ("self", "src", "source", "values", "tensors", "other", "input", "weight", "value")
@@ -75,19 +44,7 @@ _PRODUCTS = re.compile(
 _MULTIPLIES = ("mul", "addcmul")
 _SCALES = ("mul", "div")
 # Operators that change the view of a tensor or its storage, not elements.
-_RESHAPES = frozenset(
-    [
-        "set",
-        "resize",
-        "detach",
-        "t",
-        "transpose",
-        "squeeze",
-        "unsqueeze",
-        "as_strided",
-        "requires_grad",
-    ]
-)
+_RESHAPES = re.compile(r"set|resize|detach|t|transpose|squeeze|unsqueeze|as_strided|requires_grad")
 _READERS = ("tolist", "numpy", "__array__", "__dlpack__")  # torch hides their reads
 _WRITABLE = ("numpy", "__array__", "__dlpack__")  # of these Python may write the memory
 FACTORS = frozenset(["a", "b"])  # the operands of the product
@@ -125,6 +82,7 @@ _FIXED = (
 _MOST_WRITERS = 255
 _MOST_STEPS = 8  # of an epilogue that are told apart
 _HARMLESS = ("nothing", "kernel", "operand")
+MOST_MARKED = 2**28  # bytes of a storage; the writers of parts of a larger one are unknown
 
 
 @dataclass(slots=True)
@@ -179,22 +137,25 @@ class Writers:
         whole = tensor.numel() * tensor.element_size() == storage.data.size
         if isinstance(marks, int) and whole and tensor.is_contiguous():
             storage.writer, storage.marks = marks, None
-        elif not isinstance(marks, int) or self.marks_of(tensor) != {marks}:
-            flags = storage.elements_of(_spread(storage), view_of(tensor))
+        elif isinstance(marks, int) and self.marks_of(tensor) == {marks}:
+            return
+        elif (spread := _spread(storage)) is not None:
+            flags = storage.elements_of(spread, view_of(tensor))
             flags[...] = marks if isinstance(marks, int) else marks.numpy()[..., None]
 
     def mark_store(self, storage: Storage, index: np.ndarray, size: int) -> None:
         """Mark elements, each of `size` bytes, that a kernel stored."""
         if storage.marks is None and storage.writer == self.stored:
             return
-        n = storage.data.size // size
-        every_byte = int.from_bytes(bytes([self.stored]) * size, "little")
-        _spread(storage)[: n * size].view(f"u{size}")[index] = every_byte
+        if (spread := _spread(storage)) is not None:
+            n = storage.data.size // size
+            every_byte = int.from_bytes(bytes([self.stored]) * size, "little")
+            spread[: n * size].view(f"u{size}")[index] = every_byte
 
     # -- launches ------------------------------------------------------------------------------
-    def begin_launch(self, operands: Iterable[Any]) -> None:
+    def begin_launch(self, operands: list[Any]) -> None:
         """Choose the mark of what a launch stores: its own if it takes a product of the host."""
-        self.settle()
+        self.settle(operand.storage for operand in operands)
         self.stored, self.taken = KERNEL, set()
         for operand in operands:
             if operand.view.span:
@@ -212,7 +173,7 @@ class Writers:
             kind = "product" if alone else "epilogue"
             self.known[self.stored] = Writer(kind, tuple(dict.fromkeys(steps)))
         self.stored = KERNEL
-        self.refresh()
+        self.refresh(self.exposed)
 
     def _kinds(self, marks: Iterable[int]) -> set[str]:
         return {self.known[mark].kind for mark in marks}
@@ -221,22 +182,25 @@ class Writers:
     def expose(self, tensor: torch.Tensor, writable: bool) -> None:
         """Record that Python reads a tensor, and that it may write it through an array."""
         self.read |= self.marks_of(tensor)
-        if writable:
-            storage = self.memory.storage_of(tensor)
-            self.exposed.setdefault(storage, (storage.data.copy(), calling_line()))
+        storage = self.memory.storage_of(tensor)
+        # what is written to an operand is another property's
+        if writable and not storage.views and storage not in self.exposed:
+            self.exposed[storage] = storage.data.copy(), calling_line()
 
-    def settle(self) -> None:
+    def settle(self, storages: Iterable[Storage]) -> None:
         """Mark the bytes that Python has changed through an array."""
-        for storage, (before, where) in self.exposed.items():
+        for storage in self.exposed.keys() & set(storages):
+            before, where = self.exposed[storage]
             changed = storage.data != before
-            if changed.any():
-                _spread(storage)[changed] = self._from_python(where)
-        self.refresh()
+            if changed.any() and (spread := _spread(storage)) is not None:
+                spread[changed] = self._from_python(where)
+            self.refresh([storage])
 
-    def refresh(self) -> None:
+    def refresh(self, storages: Iterable[Storage]) -> None:
         """Record the bytes that Python may change, as an observed operation left them."""
-        for storage, (before, _) in self.exposed.items():
-            before[...] = storage.data
+        for storage in storages:
+            if storage in self.exposed:
+                self.exposed[storage][0][...] = storage.data
 
     def _from_python(self, where: Where | None = None) -> int:
         """Return the mark of values from Python, which may depend on all that it has read.
@@ -253,6 +217,14 @@ class Writers:
         return self.number(Writer("epilogue" if continues else "formula", steps, operands))
 
     # -- operators of torch ----------------------------------------------------------------------
+    def begin_operator(self, args: Any, kwargs: Any) -> None:
+        """Mark what Python has changed of an operator's arguments."""
+        if self.exposed:
+            self.settle(self._storages((args, kwargs)))
+
+    def _storages(self, values: Any) -> set[Storage]:
+        return {self.memory.storage_of(x) for x in _tensors(values)}
+
     def note(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Mark what an operator of torch has written."""
         schema, name = func._schema, _get_operator(func)
@@ -264,7 +236,7 @@ class Writers:
             if args[0].dtype != torch.bool:  # the outcome of a test
                 self.read |= self.marks_of(args[0])
             return
-        if name in _RESHAPES or (
+        if _RESHAPES.fullmatch(name) or (
             not schema.is_mutable and any(r.alias_info for r in schema.returns)
         ):
             return
@@ -273,27 +245,26 @@ class Writers:
         outs = [key for key in written if key != "self" or name in _OVERWRITES]
         given = {key: x for key, x in named.items() if key not in outs}
         if not schema.is_mutable:
-            storages = {self.memory.storage_of(x) for x in _tensors(list(given.values()))}
+            storages = self._storages(list(given.values()))
             targets = [x for x in _tensors(result) if self.memory.storage_of(x) not in storages]
         if targets:
             self._write(func, name, named, given, targets)
-        if schema.is_mutable:
-            self.refresh()
+            self.refresh(self._storages(targets))
 
     def _write(
         self, func: Any, name: str, named: Any, given: Any, targets: list[torch.Tensor]
     ) -> None:
         """Mark the targets of an operator; `given` are those of its arguments that it reads."""
         number = self._filled(name, given)
-        if name in _COPIES and not given.get("accumulate"):
+        if _COPIES.fullmatch(name) and not given.get("accumulate"):
             data = [x for key, x in given.items() if key in _ELEMENTS]
             marks = {m for x in _tensors(data) for m in self.marks_of(x)}
             if number is not None:
                 marks.add(number)
             if len(marks) > 1 and any(self.known[m].kind not in _HARMLESS for m in marks):
                 moved = self._move(func, name, named, number or NOTHING)
-                for target, each in zip(targets, moved, strict=True):
-                    self.mark(target, each)
+                for i, target in enumerate(targets):
+                    self.mark(target, UNKNOWN if moved is None else moved[i])
                 return
             number = self._pick(marks)
         elif number is None:
@@ -326,8 +297,11 @@ class Writers:
         if storage.writer is None:
             storage.writer = self._from_python() if storage.data.any() else NOTHING
 
-    def _move(self, func: Any, name: str, named: Any, number: int) -> list[torch.Tensor | int]:
-        """Return the marks that a copying operator moves, by running it on marks."""
+    def _move(self, func: Any, name: str, named: Any, number: int) -> list[torch.Tensor] | None:
+        """Return the marks that a copying operator moves, by running it on marks.
+
+        `number` is the mark of a number that it fills with. Returns None if it takes no bytes.
+        """
 
         def swap(x: Any) -> Any:
             return self._as_tensor(x) if isinstance(x, torch.Tensor) else x
@@ -341,15 +315,16 @@ class Writers:
                 swapped[key] = number
         try:
             return list(_tensors(func(**swapped)))
-        except (RuntimeError, TypeError, ValueError):  # an operator that takes no bytes
-            return [UNKNOWN]
+        except (RuntimeError, TypeError, ValueError):
+            return None
 
     def _as_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the marks of a tensor's elements, as a tensor of the same shape."""
         storage = self.memory.storage_of(tensor)
-        if not tensor.numel():
-            return torch.zeros(tensor.shape, dtype=torch.uint8)
-        marks = storage.elements_of(_spread(storage), view_of(tensor))[..., 0]
-        return torch.from_numpy(marks.copy())
+        if storage.marks is None or not tensor.numel():
+            mark = EARLIER if storage.writer is None else storage.writer
+            return torch.full(tensor.shape, mark, dtype=torch.uint8)
+        return torch.from_numpy(storage.elements_of(storage.marks, view_of(tensor))[..., 0].copy())
 
     def _combine(self, name: str, marks: Iterable[int], factors: int) -> int:
         """Return the mark of what an operation computes from values with these marks.
@@ -386,10 +361,10 @@ class Writers:
     # -- results -------------------------------------------------------------------------------
     def list_work(self, name: str, tensor: torch.Tensor) -> list[HostWork] | None:
         """Return what the host computed of a result, by operation and line; None if unknown."""
-        self.settle()
+        self.settle([self.memory.storage_of(tensor)])
         if self.replays != count_replays():  # a graph that ran again wrote what was not observed
             return None
-        storage, view = self.memory.storage_of(tensor), view_of(tensor)
+        marks = self._as_tensor(tensor).numpy()
         work: list[HostWork] = []
         for mark in sorted(self.marks_of(tensor)):
             writer = self.known[mark]
@@ -400,9 +375,8 @@ class Writers:
             kind = writer.kind
             if kind == "formula" and not writer.operands & {*FACTORS, _KEPT}:
                 kind = "epilogue"  # a bias or a residual where kernels store nothing
-            hit = storage.elements_of(_spread(storage), view)[..., 0] == mark
             for operation, where in writer.steps or (("", NOWHERE),):
-                work.append(HostWork(kind, name, operation, where, hit))
+                work.append(HostWork(kind, name, operation, where, marks == mark))
         return work
 
 
@@ -417,14 +391,16 @@ def _tensors(x: Any) -> Iterator[torch.Tensor]:
     return (t for t in tensors if t.device.type == "cpu" and t.layout == torch.strided)
 
 
-def _spread(storage: Storage) -> np.ndarray:
-    """Return the marks of a storage, one a byte."""
-    if storage.marks is None:
+def _spread(storage: Storage) -> np.ndarray | None:
+    """Return the marks of a storage, one a byte; None for a large one, whose writer is unknown."""
+    if storage.data.size > MOST_MARKED:
+        storage.writer = UNKNOWN
+    elif storage.marks is None:
         writer = EARLIER if storage.writer is None else storage.writer
-        if writer == NOTHING:
-            storage.marks = np.zeros(storage.data.size, np.uint8)
-        else:
-            storage.marks = np.full(storage.data.size, writer, np.uint8)
+        # memory for zeros is taken as they are written
+        storage.marks = np.zeros(storage.data.size, np.uint8)
+        if writer != NOTHING:
+            storage.marks[...] = writer
     return storage.marks
 
 

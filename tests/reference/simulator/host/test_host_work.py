@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -95,6 +97,26 @@ def test_too_many_operations_leave_the_writers_unknown(monkeypatch):
     assert len(run(several, A, B).host_work) == 3
     monkeypatch.setattr(host_work, "_MOST_WRITERS", 7)
     assert run(several, A, B).host_work is None
+
+
+def test_parts_of_a_large_result_have_unknown_writers(monkeypatch):
+    monkeypatch.setattr(host_work, "MOST_MARKED", 6 * 8 * 2 - 1)
+    assert run(make_partial, A, B).host_work is None
+    (work,) = run(lambda a, b: plain(a, b).copy_(a @ b), A, B).host_work
+    assert work.operation == "mm"
+    assert run(lambda a, b: a @ b, A[:, :0], B[:0]).host_work is not None
+
+
+def test_a_result_of_an_operator_that_is_no_copy_has_one_writer():
+    def pad(a, b):
+        return torch.nn.functional.pad(make_partial(a, b), (1, 1), mode="replicate")
+
+    assert run(pad, A, B).host_work[0].hit.all()
+
+
+def test_an_operator_that_takes_no_bytes_leaves_the_writers_unknown(monkeypatch):
+    monkeypatch.setattr(host_work, "_COPIES", re.compile("copy|replication_pad1d|lerp"))
+    assert run(lambda a, b: torch.lerp(make_partial(a, b), a @ b, 0.5), A, B).host_work is None
 
 
 def test_a_sampled_call_has_no_writers():
