@@ -1,4 +1,4 @@
-"""What exercises each property: the cases that would show its violation, if there were one.
+"""Cases that exercise a property: they would show its violation, if there were one.
 
 A property that holds in cases which could not show its violation is not judged: an error of 5 % of
 all fractions is invisible while every result is an integer.
@@ -34,7 +34,7 @@ def _bar_nothing(observation: ObservedCase) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """What exercises a property: `text` completes the sentence "no case had ...".
+    """The cases that exercise a property: `text` completes the sentence "no case had ...".
 
     `shows(observation)`: whether a case to which the property applies exercised it. `parts(kernel)`
     are those of the property that are exercised separately, "" for the property as a whole, and
@@ -166,7 +166,7 @@ def _list_related(kernel: KernelUnderTest) -> tuple[str, ...]:
     return tuple(name for name in metamorphic.RELATIONS if name in possible)
 
 
-def _name_relation(observation: ObservedCase) -> str:
+def _label_relation(observation: ObservedCase) -> str:
     return observation.case.compare or ""
 
 
@@ -199,7 +199,7 @@ RELATION = Exercise(
     "a further call under the relation, with a result other than 0",
     _is_changed,
     parts=_list_related,
-    part=_name_relation,
+    part=_label_relation,
     bar=_bar_relation,
 )
 ORDER = Exercise("an earlier call of another shape", _follows_another_shape, bar=_bar_order)

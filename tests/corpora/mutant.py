@@ -116,6 +116,7 @@ def parse(line: str, folder: str = "mutants", right: KernelUnderTest | None = No
     letter, wrapper, claim, fault, operand, axis, M, N, K, *rest = line.split()
     declared = dict(word.split("=") for word in rest)
     target, invariant = declared.pop("target", None), declared.pop("invariant", None)
+    admitted = declared.pop("layouts", None)
     lane = declared.pop("lane", "full")
     options = {k: int(v) if v.isdigit() else v for k, v in declared.items()}
     layouts = tuple((name, options.pop(name)) for name in "ab" if name in options)
@@ -126,6 +127,8 @@ def parse(line: str, folder: str = "mutants", right: KernelUnderTest | None = No
     options = {n: value for n, value in options.items() if n in known}
     case = Case(int(M), int(N), int(K), layouts=layouts, arguments=arguments, **options)
     contract = right.contract if right is not None else _wide(case, invariant is not None)
+    if admitted is not None:
+        contract = replace(contract, layouts=admitted)
     operand_and_axis = (None if word == "-" else word for word in (operand, axis))
     judged = (*operand_and_axis, case, contract, target, folder, right, lane)
     return Mutant(letter, wrapper, PROPERTIES[claim], fault, *judged)

@@ -263,3 +263,11 @@ def test_a_grouped_product_that_is_off_for_fractions_is_found_among_twenty_cases
     report = check(wrong, max_examples=20)
     assert report.verdict == "fail"
     assert "within_bound" in {finding.property for finding in report.findings}
+
+
+# -- the documentation ---------------------------------------------------------------------------
+def test_the_page_has_the_sentence_of_each_property():
+    page = Path(__file__).parents[2] / "docs/reference/properties/README.md"
+    table = page.read_text().partition("| property | exercised by |\n|---|---|\n")[2]
+    rows = table.partition("\n\n")[0].splitlines()
+    assert rows == [f"| {p.name} | {p.exercises} |" for p in PROPERTIES]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TESTS = ("tests/properties/test_strategies.py", "tests/corpora/test_draws.py")
+TESTS = ("tests/properties/cases/test_strategies.py", "tests/corpora/test_draws.py")
 ITEMS = [
     f"tests/plugin/test_hypothesis_items.py::test_{name}"
     for name in (

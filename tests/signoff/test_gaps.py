@@ -1,4 +1,4 @@
-"""What a kernel that passes left unjudged makes its sign-off incomplete, unless it is accepted."""
+"""A kernel that passes has gaps: each makes its sign-off incomplete, unless it is accepted."""
 
 from dataclasses import replace
 

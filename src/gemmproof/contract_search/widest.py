@@ -90,7 +90,7 @@ def merge(reports: dict[str, Report]) -> Report:
         first,
         notes=gravest.notes,
         properties=_merge_properties(
-            _name_format(p, name) if len(reports) > 1 else p
+            _add_format(p, name) if len(reports) > 1 else p
             for name, report in reports.items()
             for p in report.properties
         ),
@@ -103,7 +103,7 @@ def merge(reports: dict[str, Report]) -> Report:
     )
 
 
-def _name_format(result: PropertyResult, name: str) -> PropertyResult:
+def _add_format(result: PropertyResult, name: str) -> PropertyResult:
     """Return the result with the name of its format at what was not exercised in it."""
     if result.status != NOT_EXERCISED:
         return result

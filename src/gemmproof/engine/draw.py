@@ -17,7 +17,7 @@ from typing import Any
 from gemmproof.engine.observe import CaseResult
 from gemmproof.engine.proofs import ProofAttempt
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.corners import corners, exercises, list_row_cases
+from gemmproof.properties.cases.corners import corners, exercises, layouts, list_row_cases
 from gemmproof.properties.cases.generate import (
     MAX_VOLUME,
     MOST_TILES,
@@ -257,9 +257,8 @@ def list_cases(
 ) -> Iterator[Case]:
     """Yield cases of one format, without end; each is judged before the next one is drawn.
 
-    Of the first ones half exercise the properties and layouts, and one in four has data that
-    rounds. At most half of `max_examples` are cases that a proof asks for, not counting
-    refutations.
+    Of the first ones two in three exercise the properties, and one in four has data that rounds.
+    At most half of `max_examples` are cases that a proof asks for, not counting refutations.
     """
     contract = kernel.contract
     yield smallest(contract, dtype)
@@ -271,31 +270,34 @@ def list_cases(
     rows = list_row_cases(contract, survey, dtype, paths)
     yield from _list_large(kernel, judged, attempt, dtype, survey)
     yield from _list_counted(kernel, dtype, survey)
-    # two cases of paths for each corner, and as many that exercise properties as both
-    turns = (of_paths, of_paths, corners(contract, survey, dtype), rows)
+    kinds = (maker(contract, survey, dtype) for maker in (corners, layouts))
+    turns = (of_paths, of_paths, *kinds, rows)
     first = _interleave(turns, exercises(contract, survey, dtype))
     drawn = (draw_case(rng.choice, contract, survey, dtype) for _ in count())
     kept = frozenset(attempt.cases)
     yield from _round_ways(_round_some(chain(first, drawn), judged, dtype, kept), judged, dtype)
 
 
+EXERCISING = 2  # cases that exercise properties for each other one
+
+
 def _interleave(turns: Iterable[Iterator[Case]], between: Iterator[Case]) -> Iterator[Case]:
-    """Yield a new case of each iterator in turn until all end, each followed by one between."""
+    """Yield a new case of each iterator in turn until all end, each followed by some between."""
     seen: set[Case] = set()
 
-    def draw(cases: Iterator[Case]) -> Iterator[Case]:
-        for case in islice((case for case in cases if case not in seen), 1):
+    def draw(cases: Iterator[Case], most: int) -> Iterator[Case]:
+        for case in islice((case for case in cases if case not in seen), most):
             seen.add(case)
             yield case
 
     waiting = list(turns)
     while waiting:
         for cases in tuple(waiting):
-            drawn = tuple(draw(cases))
+            drawn = tuple(draw(cases, 1))
             if not drawn:
                 waiting.remove(cases)
             else:
-                yield from (*drawn, *draw(between))
+                yield from (*drawn, *draw(between, EXERCISING))
     yield from between
 
 

@@ -108,7 +108,7 @@ K degenerate:wrapper_squeezes_one_row ENDS wrong_shape - - 1 1 1
 K degenerate:wrapper_returns_early_without_k ONCE never_stored c - 1 1 0
 K degenerate:wrapper_refuses_one_column ENDS raised - - 1 1 1
 K promises:operand_scaled_in_place INPUTS element_changed a - 1 1 1
-L hints:descriptor_of_unaligned_rows HINTS bad_descriptor a - 1 1 1 lane=default
+L hints:descriptor_of_unaligned_rows HINTS bad_descriptor a - 1 1 1 lane=default layouts=contiguous
 O split_k:two_slices_store_to_one_partial EXACT last_k_block c K 1 1 1
 O tuning:slices_add_without_a_lock RACES race c_ptr - 1 1 1 lane=default
 O tuning:split_chosen_by_m ROWS bits_differ c M 1 21 18 fill=normal compare=rows invariant=1

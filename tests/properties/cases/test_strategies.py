@@ -16,7 +16,7 @@ from gemmproof.properties.contract import Sizes
 from gemmproof.reference.formats import OPERANDS
 from gemmproof.strategies import cases, layouts, operands, sizes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONTRACTS = {
     "usual": Contract(),
     "any": wide(OPERANDS),
