@@ -290,11 +290,11 @@ def _list_large(
     for cases in paths.values():
         own = [case for case in cases if case.dtype == dtype and case.config < survey.configs]
         volumes = {case: _measure(case, survey) for case in own if not case.is_sampled}
-        case = min(volumes, key=volumes.__getitem__, default=None)
+        least = min(volumes, key=volumes.__getitem__, default=None)
         is_tried = any(x in judged for x in cases)
-        if case is None or is_tried or not MAX_VOLUME < volumes[case] <= LARGE:
+        if least is None or is_tried or not MAX_VOLUME < volumes[least] <= LARGE:
             continue
-        yield case
+        yield least
         count += 1
         if count == MOST_LARGE:
             return

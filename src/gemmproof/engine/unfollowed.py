@@ -46,7 +46,7 @@ def list_unfollowed(
 def _list_branches(
     ruled_out: Collection[tuple[str, int, bool]], judged: Collection[CaseResult]
 ) -> Iterator[str]:
-    """Yield the lines of kernels at which a side was not taken by any program of any case."""
+    """Yield the lines of kernels at which a side was not visited by any program of any case."""
     visited: dict[tuple[str, int], tuple[Where, list[bool]]] = {}
     for result in judged:
         for where, sides in result.branches.items():
@@ -91,7 +91,7 @@ def _list_skipped(lines: Lines, has_empty: bool) -> Iterator[SkippedSide]:
                 ran.setdefault(code.co_firstlineno, set()).update(own)
         for node in ast.walk(_read(file)):
             if isinstance(node, ast.FunctionDef):
-                first = min(part.lineno for part in (node, *node.decorator_list))
+                first = min([node.lineno, *(part.lineno for part in node.decorator_list)])
                 if first in ran:
                     functions.append((file, ran[first], node))
     devices = DEVICE | {node.name for _, _, node in functions if _names(node) & DEVICE}
