@@ -495,8 +495,10 @@ def visit_branches(
             visits.left -= counted_seconds() - began
         sizes = visits.branch_sizes[key]
         _note_reached(visits, branch, sizes != "")
-        if branch.is_loop and (isinstance(sizes, str) or depends_on_layouts):
-            continue  # hardly a case leaves it out
+        if branch.is_loop:  # hardly a case leaves it out
+            is_covered = any(text == label for text, _ in visits.covered)
+            if isinstance(sizes, str) or depends_on_layouts or is_covered:
+                continue
         if not isinstance(sizes, str):
             first = replace(traced.domain.case, config=traced.config)
             _visit(visits, kernel, traced.domain, first, label, traced.path.guards, sizes)
