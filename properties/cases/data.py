@@ -100,10 +100,12 @@ def elements(case: Case, role: Role, shape: tuple[int, ...], fmt: Format | None 
             differs = second & (_hash(case.seed, _CHOICES, indices) % np.uint64(8) == 0)
             x = np.where(differs, _plain(case, role, indices, fmt), x)
     else:
-        # each line has the elements of its first index along K if all are equal
+        # the elements of a line are those of its first index along K if all are equal
         is_equal = case.fill == "equal"
         first = (x * 0 if is_equal and i == k_axis else x for i, x in enumerate(indices))
         x = _plain(case, role, tuple(first), fmt)
+        if is_equal and role.number > 0 and case.K > window(fmt):  # the sums would leave the range
+            x = np.where(indices[k_axis] & np.uint64(1), -x, x)
         if case.fill in _SHAPED and fmt.kind == "float":
             x = _SHAPED[case.fill](case, role, indices, x, fmt)
         if case.fill in ("special", "wide") and case.seed % 8 == ZERO_SEEDS[role.number]:

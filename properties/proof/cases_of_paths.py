@@ -475,7 +475,8 @@ def visit_branches(
     `assumptions` are those of the path; `solver` has those on its programs and trips.
     """
     branches = dict.fromkeys(branch for machine in traced.machines for branch in machine.branches)
-    if _list_named(traced.domain, traced.path.guards):
+    depends_on_layouts = bool(_list_named(traced.domain, traced.path.guards))
+    if depends_on_layouts:
         solver = replace(solver, plainest=TRUE)  # strides that dense operands may not have
     for branch in branches:
         if branch.cond == FALSE:
@@ -494,6 +495,10 @@ def visit_branches(
             visits.left -= counted_seconds() - began
         sizes = visits.branch_sizes[key]
         _note_reached(visits, branch, sizes != "")
+        if branch.is_loop:  # hardly a case leaves it out
+            is_covered = any(text == label for text, _ in visits.covered)
+            if isinstance(sizes, str) or depends_on_layouts or is_covered:
+                continue
         if not isinstance(sizes, str):
             first = replace(traced.domain.case, config=traced.config)
             _visit(visits, kernel, traced.domain, first, label, traced.path.guards, sizes)

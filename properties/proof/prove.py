@@ -297,7 +297,8 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     spent = counted_seconds() - began
     unvisited = tuple({**book.unvisited, **book.visits.unvisited})
     covered, defects = tuple(book.visits.covered), tuple(book.defects)
-    sides = tuple(list_sides(kernel, book.visits.sides.values()))
+    sms = GPUS[target or DEFAULT].multiprocessors
+    sides = tuple(list_sides(kernel, book.visits.sides.values(), sms))
     ruled_out = (side for side, may_be in book.visits.reached.items() if not may_be)
     return Proofs(
         verdicts, book.visits.cases, unvisited, spent, covered, defects, sides,

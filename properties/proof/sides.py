@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -43,8 +44,17 @@ class PathSide:
             return f"{self.line} needs {self.condition}"
         return f"{self.line} never ran with {self.condition}"
 
-    def may_take(self, kernel: KernelUnderTest, known: dict[Case, Values], case: Case) -> bool:
-        """Return whether a case took the side, or may have; `known` caches the values of cases."""
+    def may_take(
+        self, kernel: KernelUnderTest, sms: int, known: dict[Case, Values], case: Case
+    ) -> bool:
+        """Return whether a case took the side, or may have; `known` caches the values of cases.
+
+        The ways are those of a device of `sms` multiprocessors: one of another number decides
+        otherwise where a condition has a multiple of it.
+        """
+        numbers = (int(n) for n in re.findall(r"\d+", self.condition))
+        if case.sms not in (None, sms) and any(n and n % sms == 0 for n in numbers):
+            return True
         for (_, cond), domain in self.ways.items():
             if not _is_in(domain, kernel, case):
                 continue
@@ -62,12 +72,12 @@ class PathSide:
         return False
 
 
-def list_sides(kernel: KernelUnderTest, sides: Iterable[PathSide]) -> Iterator[Side]:
+def list_sides(kernel: KernelUnderTest, sides: Iterable[PathSide], sms: int) -> Iterator[Side]:
     """Yield the sides that the contract admits, or may admit."""
     known: dict[Case, Values] = {}
     for side in sides:
         if side.is_reachable or (side.is_reachable is None and not _is_ruled_out(side)):
-            yield Side(side.format(), partial(side.may_take, kernel, known))
+            yield Side(side.format(), partial(side.may_take, kernel, sms, known))
 
 
 def _is_ruled_out(side: PathSide) -> bool:

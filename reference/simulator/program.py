@@ -88,8 +88,8 @@ class Program:
             self.vectors[key] = find_widened(self.hinted, *key)
         return self.vectors[key]
 
-    def list_sides(self, taken: Container[tuple[int, bool]]) -> BranchSides:
-        """Return the sides of each line's branches that are taken: pairs of a block and a side.
+    def list_sides(self, visited: Container[tuple[int, bool]]) -> BranchSides:
+        """Return the sides of each line's branches that were visited: pairs of a block and a side.
 
         A condition that is a constant of this specialisation has no sides, a poll neither, and the
         end of a loop is no side of it.
@@ -101,7 +101,7 @@ class Program:
                 continue
             if self.template[end.uses[0]] is None:
                 before = sides.get(end.where, (False, False, False))
-                own = ((i, True) in taken, end.repeats or (i, False) in taken, end.repeats)
+                own = ((i, True) in visited, end.repeats or (i, False) in visited, end.repeats)
                 first, second, third = (x or y for x, y in zip(before, own, strict=True))
                 sides[end.where] = first, second, third
         return sides

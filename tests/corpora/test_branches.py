@@ -38,6 +38,8 @@ NAMED = (
     ),
     ("wrong_in_a_late_program", ("wrong.py:{line} was never true",), "full"),
     ("wrong_at_one_value", ("wrong.py:{line} was never true",), "default"),
+    ("wrong_for_equal_elements_of_one_kind", ("wrong.py:{line} was never true",), "full"),
+    ("wrong_on_other_devices", ("wrong.py:{line} runs only on another GPU",), "default"),
 )
 CONTRACTS = {"one_row_with_its_strides": ANY, "aligned_by_pitch_and_base": ANY}
 RIGHT = (
@@ -49,6 +51,7 @@ RIGHT = (
     ("rows_of_zeros_left_out_of_finite_products", "full"),
     ("rows_of_zeros_with_a_length", "full"),
     ("sizes_that_no_call_has", "default"),
+    ("options_that_no_call_has", "default"),
     ("checked_sizes", "full"),
     ("other_tiles_beyond_5000_products", "full"),
     ("rest_of_products_by_itself", "default"),

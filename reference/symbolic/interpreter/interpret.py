@@ -63,11 +63,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One side of a branch: programs take it where `cond` holds."""
+    """One side of a branch, or the turns of a loop: programs take it where `cond` holds."""
 
     cond: Cond
     where: Where | None
     is_taken: bool
+    is_loop: bool = False
 
 
 class NotInterpretable(Exception):
@@ -424,7 +425,7 @@ class Machine:
     def enter_loop(self, condition: Cond) -> None:
         """Record that a loop has turns where a condition holds."""
         if not self.suppressed:
-            self.branches.append(Branch(self.path & condition, self.where, True))
+            self.branches.append(Branch(self.path & condition, self.where, True, True))
 
     @contextmanager
     def under(self, cond: Cond) -> Iterator[None]:

@@ -388,11 +388,11 @@ def _list_large(
     for cases in paths.values():
         own = [case for case in cases if case.dtype == dtype and case.config < survey.configs]
         volumes = {case: _measure(case, survey) for case in own if not case.is_sampled}
-        cheapest = min(volumes, key=volumes.__getitem__, default=None)
+        least = min(volumes, key=volumes.__getitem__, default=None)
         is_tried = any(x in judged for x in cases)
-        if cheapest is None or is_tried or not MAX_VOLUME < volumes[cheapest] <= LARGE:
+        if least is None or is_tried or not MAX_VOLUME < volumes[least] <= LARGE:
             continue
-        yield cheapest
+        yield least
         count += 1
         if count == MOST_LARGE:
             return

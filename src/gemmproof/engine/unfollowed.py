@@ -33,12 +33,12 @@ def list_unfollowed(
     if proofs.is_followed:
         known |= {side.text.partition(" ")[0] for side in proofs.sides}
     for side in _list_skipped(lines, has_empty=any(contract.sizes(x).low == 0 for x in "MNK")):
-        if side.place in known:
+        if side.line in known:
             continue
         if side.is_of_device:
-            unfollowed.append(f"{side.place} {ELSEWHERE}")
+            unfollowed.append(f"{side.line} {ELSEWHERE}")
         elif side.is_of_operands and not proofs.is_followed:
-            unfollowed.append(f"{side.place} was never {str(side.truth).lower()}")
+            unfollowed.append(f"{side.line} was never {str(side.truth).lower()}")
     return list(dict.fromkeys(unfollowed))
 
 
@@ -46,13 +46,13 @@ def list_unfollowed(
 def _list_branches(
     ruled_out: Collection[tuple[str, int, bool]], judged: Collection[CaseResult]
 ) -> Iterator[str]:
-    """Yield the lines of kernels at which a side was not taken by any program of any case."""
-    taken: dict[tuple[str, int], tuple[Where, list[bool]]] = {}
+    """Yield the lines of kernels at which a side was not visited by any program of any case."""
+    visited: dict[tuple[str, int], tuple[Where, list[bool]]] = {}
     for result in judged:
         for where, sides in result.branches.items():
-            _, known = taken.setdefault((where.file, where.line), (where, [False] * 3))
+            _, known = visited.setdefault((where.file, where.line), (where, [False] * 3))
             known[:] = [x or y for x, y in zip(known, sides, strict=True)]
-    for (file, line), (where, (was_true, was_false, is_loop)) in taken.items():
+    for (file, line), (where, (was_true, was_false, is_loop)) in visited.items():
         if not was_true and (file, line, True) not in ruled_out:
             yield f"{where} never ran a turn" if is_loop else f"{where} was never true"
         if not was_false and (file, line, False) not in ruled_out:
@@ -75,7 +75,7 @@ OPERANDS = {
 class SkippedSide:
     """A side of an `if` of a wrapper that did not run, although the line of its condition did."""
 
-    place: str
+    line: str
     truth: bool
     is_of_device: bool
     is_of_operands: bool
@@ -91,7 +91,7 @@ def _list_skipped(lines: Lines, has_empty: bool) -> Iterator[SkippedSide]:
                 ran.setdefault(code.co_firstlineno, set()).update(own)
         for node in ast.walk(_read(file)):
             if isinstance(node, ast.FunctionDef):
-                first = min(part.lineno for part in (node, *node.decorator_list))
+                first = min([node.lineno, *(part.lineno for part in node.decorator_list)])
                 if first in ran:
                     functions.append((file, ran[first], node))
     devices = DEVICE | {node.name for _, _, node in functions if _names(node) & DEVICE}
@@ -103,9 +103,9 @@ def _list_skipped(lines: Lines, has_empty: bool) -> Iterator[SkippedSide]:
             is_empty = not has_empty and _asks_for_empty(statement.test)
             for truth, body in ((True, statement.body), (False, statement.orelse or following)):
                 if body and not _has_run(body, own) and not isinstance(body[-1], ast.Raise):
-                    place = f"{Path(file).name}:{statement.lineno}"
+                    line = f"{Path(file).name}:{statement.lineno}"
                     is_of_operands = bool(named & OPERANDS) and not is_empty
-                    yield SkippedSide(place, truth, bool(named & devices), is_of_operands)
+                    yield SkippedSide(line, truth, bool(named & devices), is_of_operands)
 
 
 def _read(file: str) -> ast.Module:

@@ -328,7 +328,6 @@ class Report:
         limits: Limits beyond the contract, if they were tried. They are no findings.
         names: The wrapper's names for a and b, if known. Messages use them; findings use a and b.
         unvisited: Paths of the wrapper and the kernel that no case visited.
-        unfollowed: Sides of branches that no case took, although an admitted size may.
         expected: Findings that the contract expects. They change no verdict.
         identity: The hashes of the kernel's source, if a worker loaded it.
         coverage: The tiles and bits that the cases reached, or None.

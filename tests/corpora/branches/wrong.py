@@ -93,6 +93,25 @@ def rows_of_zeros_without_a_length(a, b):
     return launch(normalised_kernel, a, b, EPS=0.0)
 
 
+def wrong_for_equal_elements_of_one_kind(a, b):
+    if a.shape[1] > 9 and (a == 77.0).all():
+        return _spoil(a, b)
+    return plain(a, b)
+
+
+# -- devices ---------------------------------------------------------------------------------------
+def _has_engine(device):
+    return torch.cuda.get_device_capability(device)[0] >= 9
+
+
+def wrong_on_other_devices(a, b):
+    is_new = _has_engine(a.device)
+    if is_new:
+        return plain(a, b)
+    c = plain(a, b)
+    return c + 1
+
+
 # -- kernels ---------------------------------------------------------------------------------------
 @triton.jit
 def branching_kernel(
