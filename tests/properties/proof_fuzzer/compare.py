@@ -81,7 +81,7 @@ def under_test(program: Program, wrapper: Any) -> KernelUnderTest:
 
 def list_counts(scopes: Iterable[str]) -> tuple[int, ...]:
     """List the numbers of multiprocessors that proofs are about: all, or those they assume."""
-    assumed = [found[1] for scope in scopes if (found := COUNTED.search(scope))]
+    assumed = [x[1] for x in map(COUNTED.search, scopes) if x is not None]
     counts = {int(n) for text in assumed for n in re.findall(r"\d+", text)}
     return tuple(n for n in COUNTS if n in counts) if assumed else COUNTS
 
