@@ -117,7 +117,7 @@ def test_the_verdict_line_names_an_epilogue_until_it_is_declared():
         kernel = KernelUnderTest(
             "relu", right.activation_by_torch, Contract(**fields), spec=FURTHER[relu][1]
         )
-        return check(kernel, max_examples=2, seconds=0)
+        return check(kernel, max_examples=2)
 
     relu = right.activation_by_torch
     ((_, line),) = find_comments(relu, "EPILOGUE")
@@ -142,7 +142,7 @@ def test_an_empty_case_needs_no_kernel():
 
 @pytest.mark.parametrize("names", ["add", ["add"], ("add.Tensor",), (1,)])
 def test_a_contract_refuses_what_is_no_name_of_an_operation(names):
-    with pytest.raises(ValueError, match="contract host_epilogue: got .*, expected a tuple of"):
+    with pytest.raises(ValueError, match=r"contract host_epilogue: got .*, expected a tuple of"):
         Contract(host_epilogue=names)
 
 
