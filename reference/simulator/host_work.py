@@ -89,7 +89,8 @@ MOST_MARKED = 2**28  # bytes of a storage; the writers of parts of a larger one 
 class Writers:
     """The writers of one call.
 
-    `stored` is the mark of what the current launch stores, `argument_marks` are those of its arguments.
+    `stored` is the mark of what the current launch stores, `argument_marks` are those of what it is
+    called with.
     `read` are the marks of the values that Python has read, `exposed` the storages that it may
     write, each with its bytes after the last operation that was observed and the line that made
     it an array.
@@ -397,7 +398,7 @@ def _spread(storage: Storage) -> np.ndarray | None:
         storage.writer = UNKNOWN
     elif storage.marks is None:
         writer = EARLIER if storage.writer is None else storage.writer
-        # memory for zeros is taken as they are written
+        # memory for zeros is committed as they are written
         storage.marks = np.zeros(storage.data.size, np.uint8)
         if writer != NOTHING:
             storage.marks[...] = writer
