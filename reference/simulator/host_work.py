@@ -90,10 +90,9 @@ class Writers:
     """The writers of one call.
 
     `stored` is the mark of what the current launch stores, `argument_marks` are those of what it is
-    called with.
-    `read` are the marks of the values that Python has read, `exposed` the storages that it may
-    write, each with its bytes after the last operation that was observed and the line that made
-    it an array.
+    called with. `read` are the marks of the values that Python has read, `exposed` the storages
+    that it may write, each with its bytes after the last operation that was observed and the line
+    that made it an array. `replays` is the number of replays of graphs before the call.
     """
 
     memory: AddressSpace
