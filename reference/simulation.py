@@ -139,10 +139,10 @@ class Run:
     """
 
     result: Any = None
-    host_work: list[HostWork] | None = None
     launches: list[Launch] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     prints: list[str] = field(default_factory=list)
+    host_work: list[HostWork] | None = None
 
 
 class SimulatorError(Exception):

@@ -89,16 +89,16 @@ MOST_MARKED = 2**28  # bytes of a storage; the writers of parts of a larger one 
 class Writers:
     """The writers of one call.
 
-    `stored` is the mark of what the current launch stores, `taken` are those of its arguments.
-    `read` are the marks of the values that Python has read, `exposed` the storages that it may
-    write, each with its bytes after the last operation that was observed and the line that made
-    it an array.
+    `stored` is the mark of what the current launch stores, `argument_marks` are those of what it is
+    called with. `read` are the marks of the values that Python has read, `exposed` the storages
+    that it may write, each with its bytes after the last operation that was observed and the line
+    that made it an array. `replays` is the number of replays of graphs before the call.
     """
 
     memory: AddressSpace
     known: list[Writer] = field(default_factory=lambda: list(_FIXED))
     stored: int = KERNEL
-    taken: set[int] = field(default_factory=set)
+    argument_marks: set[int] = field(default_factory=set)
     read: set[int] = field(default_factory=set)
     exposed: dict[Storage, tuple[np.ndarray, Where]] = field(default_factory=dict)
     replays: int = field(default_factory=count_replays)
@@ -156,20 +156,20 @@ class Writers:
     def begin_launch(self, operands: list[Any]) -> None:
         """Choose the mark of what a launch stores: its own if it takes a product of the host."""
         self.settle(operand.storage for operand in operands)
-        self.stored, self.taken = KERNEL, set()
+        self.stored, self.argument_marks = KERNEL, set()
         for operand in operands:
             if operand.view.span:
-                self.taken |= self._marks_in(operand.storage, operand.view)
-        if "product" in self._kinds(self.taken) and len(self.known) <= _MOST_WRITERS:
+                self.argument_marks |= self._marks_in(operand.storage, operand.view)
+        if "product" in self._kinds(self.argument_marks) and len(self.known) <= _MOST_WRITERS:
             self.stored = len(self.known)
             self.known.append(self.known[KERNEL])
 
     def end_launch(self, computes: bool) -> None:
         """End a launch. A kernel that `computes` no product passes on that of the host."""
         if self.stored != KERNEL:
-            taken = (self.known[mark] for mark in sorted(self.taken))
-            steps = [step for x in taken if x.kind == "product" for step in x.steps]
-            alone = not computes and "kernel" not in self._kinds(self.taken)
+            arguments = (self.known[mark] for mark in sorted(self.argument_marks))
+            steps = [step for x in arguments if x.kind == "product" for step in x.steps]
+            alone = not computes and "kernel" not in self._kinds(self.argument_marks)
             kind = "product" if alone else "epilogue"
             self.known[self.stored] = Writer(kind, tuple(dict.fromkeys(steps)))
         self.stored = KERNEL
@@ -397,7 +397,7 @@ def _spread(storage: Storage) -> np.ndarray | None:
         storage.writer = UNKNOWN
     elif storage.marks is None:
         writer = EARLIER if storage.writer is None else storage.writer
-        # memory for zeros is taken as they are written
+        # memory for zeros is committed as they are written
         storage.marks = np.zeros(storage.data.size, np.uint8)
         if writer != NOTHING:
             storage.marks[...] = writer

@@ -243,7 +243,7 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
         raise KernelError(f"{kernel.name} {reason}, but nothing called triton.set_allocator", where)
     src, program = kernel.src, kernel.program
     names = src.fn.arg_names
-    known = len(session.operands)
+    first = len(session.operands)
     try:
         leaves = [
             leaf
@@ -266,7 +266,7 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
         parts = (list_divisible(src.signature[name], src.attrs, (i,)) for i, name in paths)
         kinds = tuple(16 if known else 3 for part in parts for known in part)
         context.vectors = program.find_widened(kinds, context.num_warps)
-    session.writers.begin_launch(session.operands[known:])
+    session.writers.begin_launch(session.operands[first:])
     try:
         run_grid(program, context, values)
     except BaseException:

@@ -7,9 +7,11 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from tests.corpora.host_work import cheating, right
 
 from gemmproof.backends.simulate import Simulator
+from gemmproof.engine.kernel_check import check
 from gemmproof.engine.observe import judge, observe_case
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.contract import Contract
@@ -108,6 +110,40 @@ def test_a_right_wrapper_is_not_accused(wrapper):
         for operation, line in expected
     )
     assert observe(wrapper, host_epilogue=tuple(name for name, _ in expected)).epilogues == ()
+
+
+def test_the_verdict_line_names_an_epilogue_until_it_is_declared():
+    def check_with(**fields):
+        kernel = KernelUnderTest(
+            "relu", right.activation_by_torch, Contract(**fields), spec=FURTHER[relu][1]
+        )
+        return check(kernel, max_examples=2)
+
+    relu = right.activation_by_torch
+    ((_, line),) = find_comments(relu, "EPILOGUE")
+    report = check_with()
+    assert (report.verdict, report.note) == (
+        "pass",
+        f"torch.relu at {line} takes part in c (--host-epilogue relu)",
+    )
+    assert check_with(host_epilogue=("relu",)).note is None
+
+
+def test_an_empty_case_needs_no_kernel():
+    def zeros_for_empty(a, b):
+        return torch.mm(a, b) if 0 in (*a.shape, *b.shape) else right.plain(a, b)
+
+    for sides in ((0, 3, 4), (3, 0, 4), (3, 4, 0)):
+        kernel = KernelUnderTest("f", zeros_for_empty, Contract(M="0..", N="0..", K="0.."))
+        result = judge(observe_case(kernel, Case(*sides), Simulator()))
+        assert host_results.NAME not in result.applied
+        assert result.findings == ()
+
+
+@pytest.mark.parametrize("names", ["add", ["add"], ("add.Tensor",), (1,)])
+def test_a_contract_refuses_what_is_no_name_of_an_operation(names):
+    with pytest.raises(ValueError, match=r"contract host_epilogue: got .*, expected a tuple of"):
+        Contract(host_epilogue=names)
 
 
 def test_there_are_enough_of_both():

@@ -330,10 +330,19 @@ def test_a_finding_that_does_not_repeat_is_described_so(tmp_path):
 
 @pytest.mark.parametrize("options", [(), ("--gemm-in-process",)])
 def test_a_wrapper_that_launches_nothing_is_no_pass(tmp_path, options):
-    project = write(tmp_path, WHOLE.format("tail"), wrapper="return a @ b")
+    declared = WHOLE.format("tail").replace("Contract(", "Contract(host_epilogue=('mm',), ")
+    project = write(tmp_path, declared, wrapper="return a @ b")
     status, out = run_pytest(project, *options, columns=200)
     assert status == 1
     assert "got no kernel launch" in out
+
+
+@pytest.mark.lane("full")
+def test_a_product_of_the_host_is_a_finding_of_an_item(tmp_path):
+    project = write(tmp_path, WHOLE.format("tail"), wrapper="return a @ b")
+    status, out = run_pytest(project, columns=200)
+    assert status == 1
+    assert "c is written by torch.mm at tail.py:" in out
 
 
 def test_an_expected_crash_leaves_the_other_properties_unjudged(tmp_path):

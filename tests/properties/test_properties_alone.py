@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from tests.corpora.mutants import scheduling, strides, tuning
+from tests.corpora.mutants import promises, scheduling, strides, tuning
 from tests.properties import alone_kernels as kernels
 from tests.support.fake_simulator import cases_in
 from tests.support.lanes import first_of_each
@@ -44,6 +44,8 @@ ALONE = [
      "offsets_fit", "wrapped_offset", "a", "M", "2147483648"),
     (kernels.flawed("reads_the_next_tile"), ANY,
      "no_races", "race", "c", None, "same launch"),
+    (promises.product_copied_over_the_result, wide(layouts="contiguous"),
+     "computed_by_kernels", "host_product", "c", None, "torch.mm at promises.py"),
     (kernels.flawed("nan_scrubbed"), ANY,
      "special_values", "nan_lost", "c", None, "expected nan"),
     (kernels.flawed("scaled_by_the_largest"), ANY,

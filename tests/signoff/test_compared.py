@@ -47,6 +47,10 @@ CHANGES = {
         INPUTS, SIGNED, "the exact limit was c fits while M * N < 2**31; now c fits while M < 9",
     ),
     "guarantee": (NARROW, INPUTS, REFUSED, "fp16 is no longer guaranteed"),
+    "host epilogue": (
+        {"identity": identity(host_epilogue=("add", "mm"))},
+        INPUTS, REFUSED, "results may be written on the host, by add mm",
+    ),
     "sizes": ({"identity": identity(K="16..:16")}, INPUTS, REFUSED, "K=1 is no longer guaranteed"),
     "excuse": (
         {"identity": identity(expected={"no_races": "issue 12"})},

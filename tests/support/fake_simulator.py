@@ -34,8 +34,7 @@ def fake_run(wrong=lambda a, b, config: [], configs=1, tiles=TILES, name=lambda 
         # no product of so large a result is made
         result = None if options.get("sampled") else function(*tensors)
         launch = Launch(name(tensors[0]), (2, 1, 1), {}, config, configs, tiles, False, HERE)
-        faults = wrong(*tensors, config)
-        return Run(result=result, host_work=[], launches=[launch], faults=faults)
+        return Run(result, [launch], wrong(*tensors, config), host_work=[])
 
     return run
 

@@ -41,6 +41,7 @@ VALUES = {
         lambda n: st.integers(n, 16).map(lambda m: tuple(1 << k for k in range(n, m + 1)))
     ),
     "GPU,...": st.sampled_from([*GPUS]),
+    "OPERATION,...": st.sampled_from(["add", "relu", "python"]),
     "KIND[:KERNEL]": st.builds("{}:{}".format, st.sampled_from(ACCEPTED), WORDS),
     "S": st.floats(0, 60),
     "X": st.floats(0, 1),
