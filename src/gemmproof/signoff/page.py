@@ -18,6 +18,7 @@ from gemmproof.report.record import (
     AXES,
     NOT_RUN,
     RESIDUES,
+    UNJUDGED,
     UNKNOWN,
     Coverage,
     Regression,
@@ -194,7 +195,7 @@ def format_cases(kernel: KernelRecord) -> str:
 
 def format_gpu(kernel: KernelRecord) -> str:
     """Format whether its bits were seen on a GPU, and in how many cases."""
-    ran = [p for p in kernel.report.properties if p.backend == "cuda" and p.status != NOT_RUN]
+    ran = [p for p in kernel.report.properties if p.backend == "cuda" and p.status not in UNJUDGED]
     if not ran:
         return NOT_RUN
     failed = [p.name for p in ran if p.status == "fail"]

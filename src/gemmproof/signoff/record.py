@@ -16,7 +16,7 @@ from gemmproof.properties.codec import (
     describe_object,
     encode,
 )
-from gemmproof.report.record import NOT_RUN, Report, Verdict
+from gemmproof.report.record import UNJUDGED, Report, Verdict
 from gemmproof.report.text import Reproduce, add_commands
 
 # -- seal ----------------------------------------------------------------------------------------
@@ -169,7 +169,9 @@ class KernelRecord:
     @property
     def gpu(self) -> dict[str, int]:
         """The number of launched cases by property."""
-        ran = (p for p in self.report.properties if p.backend == "cuda" and p.status != NOT_RUN)
+        ran = (
+            p for p in self.report.properties if p.backend == "cuda" and p.status not in UNJUDGED
+        )
         return {p.name: p.examples for p in ran}
 
 

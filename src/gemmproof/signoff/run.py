@@ -18,6 +18,7 @@ from gemmproof.engine.assemble import make_unjudged
 from gemmproof.engine.saved_cases import find_store, judge_kept, note_kept
 from gemmproof.options import iter_options
 from gemmproof.properties.cases.case import Case
+from gemmproof.reference.provenance import format_count
 from gemmproof.report.files import Writer, write_early
 from gemmproof.report.record import EXIT, GRAVEST_FIRST, Report
 from gemmproof.report.text import STYLES, Line, clean, lines, list_besides, table
@@ -32,6 +33,7 @@ from gemmproof.signoff.record import (
     Signoff,
     weigh,
 )
+from gemmproof.signoff.rules import GAPS
 from gemmproof.signoff.verdict import ALONE, add_drift, sign
 from gemmproof.terminal import Course, Interrupted, progress, say
 from gemmproof.worker.supervisor import open_pool, preload
@@ -280,6 +282,8 @@ def _summarise(options: SignoffOptions, reports: list[Report], signed: Signoff) 
     weights = [weigh(change) for change in signed.changes]
     against = [f"{weights.count(w)} {w}" for w in (REFUSED, INCOMPLETE) if w in weights]
     summary = f"{summary or 'no kernel checked'}"
+    gaps = sum(reason.kind in GAPS and not reason.accepted for reason in signed.reasons)
+    summary += f"; {format_count(gaps, 'gap')}" if gaps else ""
     summary += f"; against the baseline: {', '.join(against)}" if against else ""
     verdict = (f"signoff: {signed.code} ({summary})", STYLES[signed.code])
     return [*out, verdict, *note_unpredicted(options.search.gpu)]
