@@ -383,7 +383,8 @@ def visit_run(
     sizes: Mapping[str, int] = run.sizes
     if visits.left > 0 and measure_work(domain.read_sides(sizes, case)) > CHEAP:
         began = counted_seconds()
-        cheaper = find_cheaper(domain, case, [cond for cond, _ in run.guards], sizes)
+        conds = [cond for cond, _ in run.guards]
+        cheaper = find_cheaper(domain, case, conds, sizes, began + visits.left)
         visits.left -= counted_seconds() - began
         sizes = cheaper or sizes
     is_laid_out = _visit(visits, kernel, domain, case, _say(domain, run.guards), run.guards, sizes)
@@ -421,9 +422,9 @@ def measure_work(sides: Mapping[str, int]) -> int:
 
 
 def find_cheaper(
-    domain: Domain, case: Case, conds: Sequence[Cond], sizes: Mapping[Any, int]
+    domain: Domain, case: Case, conds: Sequence[Cond], sizes: Mapping[Any, int], until: float
 ) -> Mapping[str, int] | None:
-    """Return sizes of less work at which conditions hold, None if none were found.
+    """Return sizes of less work at which conditions hold, None if none were found `until` then.
 
     One axis at a time is made as small as the conditions admit; the others have the least size that
     the contract admits, or a usual one.
@@ -438,7 +439,7 @@ def find_cheaper(
         options = ([least[x], *(FIXED if x in USUAL_TILE else ())] for x in others)
         for chosen in itertools.product(*options):
             fixed = {**least, **dict(zip(others, chosen, strict=True))}
-            if measure_work(fixed) >= most:
+            if measure_work(fixed) >= most or counted_seconds() > until:
                 continue
             n = _find_least(solver, whole, {free[x]: fixed[x] for x in others}, atom)
             sides = fixed | {axis: n or 0}
@@ -526,7 +527,8 @@ def _seek(
             if measure_work(sides) <= CHEAP:
                 return sides
             conds = (solver.domain, branch.cond)
-            return find_cheaper(traced.domain, traced.domain.case, conds, sides) or sides
+            until = counted_seconds() + visits.left
+            return find_cheaper(traced.domain, traced.domain.case, conds, sides, until) or sides
         return "" if solver.decide(branch.cond) == "unsat" else "no sizes were found"
     return "no time was left"
 
