@@ -264,7 +264,7 @@ def list_cases(
     survey = yield from _list_survey(kernel, judged, dtype)
     asked = (c for c in attempt.cases if c.dtype == dtype and fits_budget(c, contract, survey))
     yield from islice(asked, max_examples // 2)
-    yield from _list_large(kernel, judged, attempt, dtype, survey)
+    yield from _list_large(judged, attempt, dtype, survey)
     paths = (case for _, case in attempt.paths if case.dtype == dtype)
     yield from list_row_cases(contract, survey, dtype, paths)
     yield from corners(contract, survey, dtype)
@@ -273,11 +273,7 @@ def list_cases(
 
 
 def _list_large(
-    kernel: KernelUnderTest,
-    judged: Mapping[Case, CaseResult],
-    attempt: ProofAttempt,
-    dtype: str,
-    survey: Survey,
+    judged: Mapping[Case, CaseResult], attempt: ProofAttempt, dtype: str, survey: Survey
 ) -> Iterator[Case]:
     """Yield the case of least work for each path that no case took, because each takes much work.
 
