@@ -183,7 +183,7 @@ SEEDS = range(1, 1000)
 RAGGED, WHOLE = (160, 150, 140), (128, 256, 64)
 # One case in this many is compared under each relation.
 COMPARED = 120
-# the most work of the related calls of a case, in multiples of the case's work
+# the work of the related calls of a case, in multiples of the case's work: about, for rows
 RELATED_WORK = {"order": 16, "rows": 12}
 # at which rows are computed again: one row, two, and both sides of the powers of two that are usual
 # tiles and thresholds

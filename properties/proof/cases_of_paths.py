@@ -350,7 +350,8 @@ class BranchCoverage:
     `left`: the counted seconds that are left for the search. `branch_sizes` caches the sizes of
     branches, and `layout_strides` the strides of layouts, which formats and configurations share.
     `sides` are those of the wrapper's decisions by line and condition. `reached` tells of the sides
-    of a kernel's branches, by line, whether a path may take them.
+    of a kernel's branches, by line, whether a path may take them. `noted` are the ways to take
+    sides that are known.
     """
 
     left: float
@@ -360,6 +361,7 @@ class BranchCoverage:
     layout_strides: dict[tuple[Any, ...], Mapping[Atom, int]] = field(default_factory=dict)
     sides: dict[tuple[str, str], PathSide] = field(default_factory=dict)
     reached: dict[KernelSide, bool] = field(default_factory=dict)
+    noted: set[tuple[Any, ...]] = field(default_factory=set)
 
     @property
     def cases(self) -> tuple[str, ...]:
@@ -383,15 +385,17 @@ def visit_run(
     sizes: Mapping[str, int] = run.sizes
     if visits.left > 0 and measure_work(domain.read_sides(sizes, case)) > CHEAP:
         began = counted_seconds()
-        cheaper = find_cheaper(domain, case, [cond for cond, _ in run.guards], sizes)
+        conds = [cond for cond, _ in run.guards]
+        solver = Solver(domain.condition)
+        cheaper = find_cheaper(solver, domain, case, conds, sizes, began + visits.left)
         visits.left -= counted_seconds() - began
         sizes = cheaper or sizes
     is_laid_out = _visit(visits, kernel, domain, case, _say(domain, run.guards), run.guards, sizes)
     condition = TRUE
     for cond, where in run.guards:
         condition &= cond
-        is_admitted_side = is_laid_out or kernel.contract.layouts == ANY
-        _note_side(visits, domain, condition, cond, where, is_admitted_side)
+        is_reachable = kernel.contract.layouts == ANY or is_laid_out
+        _note_side(visits, domain, condition, cond, where, is_reachable)
 
 
 def _note_side(
@@ -401,9 +405,14 @@ def _note_side(
     """Record the side that a decision takes on a path of this condition."""
     if where is None or where.line not in list_decisions(where.file):
         return
+    # the texts of conditions take a while, and every configuration has the same
+    key = (domain.case, domain.axes, where, condition, is_reachable)
+    if key in visits.noted:
+        return
+    visits.noted.add(key)
     text = describe_condition(domain, decision)
     side = visits.sides.setdefault((str(where), text), PathSide(str(where), text, decision))
-    side.ways[domain.case, condition] = domain
+    side.ways.append((condition, domain))
     known = {side.is_reachable, is_reachable} if len(side.ways) > 1 else {is_reachable}
     side.is_reachable = True if True in known else None if None in known else False
 
@@ -421,15 +430,15 @@ def measure_work(sides: Mapping[str, int]) -> int:
 
 
 def find_cheaper(
-    domain: Domain, case: Case, conds: Sequence[Cond], sizes: Mapping[Any, int]
-) -> Mapping[str, int] | None:
-    """Return sizes of less work at which conditions hold, None if none were found.
+    solver: Solver, domain: Domain, case: Case, conds: Sequence[Cond], sizes: Mapping[Any, int],
+    until: float,
+) -> Mapping[str, int] | None:  # fmt: skip
+    """Return sizes of less work at which conditions hold, None if none were found `until` then.
 
     One axis at a time is made as small as the conditions admit; the others have the least size that
     the contract admits, or a usual one.
     """
-    solver = Solver(domain.condition)
-    whole = solver.knowledge.close((*conds, domain.condition))
+    whole = solver.knowledge.close((*conds, solver.domain, solver.plainest))
     free = {axis: size.atom for axis, size in domain.sizes.items() if size.atom is not None}
     best, least = None, domain.read_sides({}, case)
     most = measure_work(domain.read_sides(sizes, case))
@@ -438,7 +447,7 @@ def find_cheaper(
         options = ([least[x], *(FIXED if x in USUAL_TILE else ())] for x in others)
         for chosen in itertools.product(*options):
             fixed = {**least, **dict(zip(others, chosen, strict=True))}
-            if measure_work(fixed) >= most:
+            if measure_work(fixed) >= most or counted_seconds() > until:
                 continue
             n = _find_least(solver, whole, {free[x]: fixed[x] for x in others}, atom)
             sides = fixed | {axis: n or 0}
@@ -525,8 +534,9 @@ def _seek(
             sides = traced.domain.read_sides(model, traced.domain.case)
             if measure_work(sides) <= CHEAP:
                 return sides
-            conds = (solver.domain, branch.cond)
-            return find_cheaper(traced.domain, traced.domain.case, conds, sides) or sides
+            domain, until = traced.domain, counted_seconds() + visits.left
+            cheaper = find_cheaper(solver, domain, domain.case, [branch.cond], sides, until)
+            return cheaper or sides
         return "" if solver.decide(branch.cond) == "unsat" else "no sizes were found"
     return "no time was left"
 
@@ -534,13 +544,13 @@ def _seek(
 def _visit(
     visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, case: Case, label: str,
     guards: Sequence[Guard], sizes: Mapping[str, int],
-) -> bool:  # fmt: skip
-    """Record a case of a path; return whether its sizes need no layout that the contract lacks."""
+) -> bool | None:  # fmt: skip
+    """Record a case of a path; return whether the contract has its layouts, None if not known."""
     try:
         first = case.with_sides(domain.read_sides(sizes, case))
     except ValueError:
         visits.unvisited[f"{label or 'every path'}: no case has such sizes"] = None
-        return not _list_named(domain, guards)
+        return True if not _list_named(domain, guards) else None
     began, match = counted_seconds(), None
     if visits.left > 0 or not _list_named(domain, guards):
         match = next(_list_layouts(visits, kernel, domain, first, guards), None)
@@ -549,8 +559,9 @@ def _visit(
     else:
         reason = "no layout has such strides" if visits.left > 0 else "no time was left"
         visits.unvisited[f"{label}: {reason}"] = None
+    is_late = visits.left <= 0
     visits.left -= counted_seconds() - began
-    return match is not None
+    return True if match is not None else None if is_late else False
 
 
 def _list_layouts(

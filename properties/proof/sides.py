@@ -26,7 +26,7 @@ Values = Mapping[str, int]
 class PathSide:
     """One side of a decision on a line, `condition` as text: `ways` are those to take it.
 
-    Each is the smallest case of its domain, and the conditions of the path to this side.
+    Each has the conditions of a path to this side, and the domain that the path is of.
 
     `is_reachable`: True if sizes and strides are known that the contract admits, False if the
     layouts of the contract have none, None if the solver did not decide it.
@@ -35,7 +35,7 @@ class PathSide:
     line: str
     condition: str
     decision: Cond
-    ways: dict[tuple[Case, Cond], Domain] = field(default_factory=dict)
+    ways: list[tuple[Cond, Domain]] = field(default_factory=list)
     is_reachable: bool | None = None
 
     def format(self) -> str:
@@ -55,7 +55,7 @@ class PathSide:
         numbers = (int(n) for n in re.findall(r"\d+", self.condition))
         if case.sms not in (None, sms) and any(n and n % sms == 0 for n in numbers):
             return True
-        for (_, cond), domain in self.ways.items():
+        for cond, domain in self.ways:
             if not _is_in(domain, kernel, case):
                 continue
             values: Values = {axis: case.sides[axis] for axis in domain.sizes}
@@ -83,7 +83,7 @@ def list_sides(kernel: KernelUnderTest, sides: Iterable[PathSide], sms: int) -> 
 def _is_ruled_out(side: PathSide) -> bool:
     """Return whether no sizes meet the condition of a side, or those of the paths to it."""
     with suppress(OutOfTime):
-        for (_, cond), domain in side.ways.items():
+        for cond, domain in side.ways:
             solver = Solver(domain.condition)
             if all(solver.decide(x) != "unsat" for x in (side.decision, cond)):
                 return False

@@ -420,7 +420,9 @@ class Machine:
         """Record the sides of a branch: one where a condition holds, and the other elsewhere."""
         sides = ((condition, True), (~condition, False))
         if not self.suppressed:
-            self.branches += [Branch(self.path & x, self.where, is_taken) for x, is_taken in sides]
+            self.branches += [
+                Branch(self.path & x, self.where, is_taken) for x, is_taken in sides if x != TRUE
+            ]
 
     def enter_loop(self, condition: Cond) -> None:
         """Record that a loop has turns where a condition holds."""

@@ -268,7 +268,7 @@ def list_cases(
     of_paths = islice(asked, max_examples // 2)
     paths = (case for _, case in attempt.paths if case.dtype == dtype)
     rows = list_row_cases(contract, survey, dtype, paths)
-    yield from _list_large(kernel, judged, attempt, dtype, survey)
+    yield from _list_large(judged, attempt, dtype, survey)
     yield from _list_counted(kernel, dtype, survey)
     kinds = (maker(contract, survey, dtype) for maker in (corners, layouts))
     turns = (of_paths, of_paths, *kinds, rows)
@@ -371,11 +371,7 @@ def _round(case: Case) -> Case:
 
 
 def _list_large(
-    kernel: KernelUnderTest,
-    judged: Mapping[Case, CaseResult],
-    attempt: ProofAttempt,
-    dtype: str,
-    survey: Survey,
+    judged: Mapping[Case, CaseResult], attempt: ProofAttempt, dtype: str, survey: Survey
 ) -> Iterator[Case]:
     """Yield the case of least work for each path that no case took, because each takes much work.
 
