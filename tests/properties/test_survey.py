@@ -8,8 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
-from gemmproof.engine.draw import find_constants, find_shapes
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.constants import find_constants, find_shapes
 from gemmproof.properties.cases.corners import MOST_SIZES, corners
 from gemmproof.properties.cases.data import overwrite
 from gemmproof.properties.cases.generate import (

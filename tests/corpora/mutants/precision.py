@@ -150,6 +150,6 @@ fp8_promoted = partial(launch, narrow_kernel, PROMOTED=True, BLOCK=64, dtype=tor
 fp8_never_promoted = partial(fp8_promoted, PROMOTED=False)
 
 
-def fp8_not_promoted_late(a, b):
+def fp8_long_sums(a, b):
     """Sums of many products that stay in the unit's own register."""
     return fp8_promoted(a, b, PROMOTED=min(a.shape[0], b.shape[1]) <= 16 or a.shape[1] < 4096)
