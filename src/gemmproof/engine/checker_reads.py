@@ -154,16 +154,16 @@ def _list_host_code(part: ast.stmt) -> list[ast.AST]:
 SHOWN = 3  # lines in a report
 
 
-def note_reads(report: Report, found: Iterable[CheckerRead]) -> Report:
+def note_reads(report: Report, reads: Iterable[CheckerRead]) -> Report:
     """Return the report with the lines that look for the checker, also in text that was executed.
 
     It is incomplete: a call in production may do something else.
     """
-    reads = list({read.where: read for read in (*_executed, *found)}.values())
-    for read in reads[:SHOWN]:
-        report = report.with_note(str(read), "incomplete")
-    if len(reads) > SHOWN:
-        report = report.with_note(f"and {format_count(len(reads) - SHOWN, 'such line')} more")
+    by_line = {read.where: str(read) for read in (*_executed, *reads)}
+    for text in list(by_line.values())[:SHOWN]:
+        report = report.with_note(text, "incomplete")
+    if len(by_line) > SHOWN:
+        report = report.with_note(f"and {format_count(len(by_line) - SHOWN, 'such line')} more")
     return report
 
 
@@ -270,9 +270,9 @@ class _Names:
                 self._bind(target, value, scope)
         if isinstance(node, ast.While | ast.For):  # a count of its turns tells what ends it
             turns = node.test if isinstance(node, ast.While) else node.iter
-            for part in ast.walk(node):
-                if isinstance(part, ast.AugAssign):
-                    self._bind(part.target, turns, scope)
+            for step in ast.walk(node):
+                if isinstance(step, ast.AugAssign):
+                    self._bind(step.target, turns, scope)
         inner = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else scope
         for child in ast.iter_child_nodes(node):
             self.enter(child, inner)
