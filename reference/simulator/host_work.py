@@ -7,6 +7,7 @@ An operation that computes gives its result one mark, which follows from those o
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gemmproof.reference.fake_cuda.tensors import count_replays
-from gemmproof.reference.provenance import calling_line
+from gemmproof.reference.provenance import calling_line, owner
 from gemmproof.reference.simulation import NOWHERE, HostWork, Where
 from gemmproof.reference.simulator.memory import AddressSpace, Storage, StridedView, view_of
 
@@ -47,6 +48,7 @@ _SCALES = ("mul", "div")
 _RESHAPES = re.compile(r"set|resize|detach|t|transpose|squeeze|unsqueeze|as_strided|requires_grad")
 _READERS = ("tolist", "numpy", "__array__", "__dlpack__")  # torch hides their reads
 _WRITABLE = ("numpy", "__array__", "__dlpack__")  # of these Python may write the memory
+_ADDRESSES = ("data_ptr", "untyped_storage", "storage")  # with which a wrapper may do both
 FACTORS = frozenset(["a", "b"])  # the operands of the product
 PYTHON = "python"  # the operation of values that lists, numbers and numpy arrays brought in
 
@@ -415,4 +417,6 @@ class PythonReads(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in _READERS and isinstance(args[0], torch.Tensor):
             self.writers.expose(args[0], name in _WRITABLE)
+        elif name in _ADDRESSES and owner(sys._getframe(1).f_code.co_filename) != "library":
+            self.writers.expose(args[0], writable=True)
         return func(*args, **(kwargs or {}))

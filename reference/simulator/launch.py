@@ -273,7 +273,8 @@ def _launch(session: Session, kernel: Kernel, grid: tuple[Any, ...], args: tuple
         if session.sampled:  # it ends in the middle of a launch, and keeps the observations
             _record(session, kernel, context, where, args)
         raise
-    session.writers.end_launch(len(context.tiles) > 0 or "reduce" in context.rounds)
+    finally:
+        session.writers.end_launch(len(context.tiles) > 0 or "reduce" in context.rounds)
     _record(session, kernel, context, where, args)
 
 

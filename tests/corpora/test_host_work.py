@@ -56,7 +56,8 @@ FURTHER = {
 
 def list_wrappers(module):
     functions = [f for _, f in inspect.getmembers(module, inspect.isfunction)]
-    return [f for f in functions if f.__module__ == module.__name__ and f.__name__[0] != "_"]
+    own = [f for f in functions if f.__module__ == module.__name__ and f.__name__[0] != "_"]
+    return [f for f in own if [*inspect.signature(f).parameters][:2] == ["a", "b"]]
 
 
 CHEATING, RIGHT = list_wrappers(cheating), list_wrappers(right)

@@ -119,6 +119,16 @@ def test_an_operator_that_takes_no_bytes_leaves_the_writers_unknown(monkeypatch)
     assert run(lambda a, b: torch.lerp(make_partial(a, b), a @ b, 0.5), A, B).host_work is None
 
 
+def test_a_wrapper_may_read_addresses():
+    def aligned(a, b):
+        c = a.new_empty(6, 8)
+        if any(x.data_ptr() % 2 for x in (a, b, c)) or c.untyped_storage().nbytes() < 96:
+            raise ValueError("not aligned")
+        return plain(a, b, c=c)
+
+    assert run(aligned, A, B).host_work == []
+
+
 def test_a_sampled_call_has_no_writers():
     assert run(plain, A, B, sampled=True).host_work is None
 
