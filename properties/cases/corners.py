@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import chain, cycle
+from itertools import chain
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import ZERO_LINES_SEED, ZERO_SEEDS
@@ -83,11 +83,11 @@ def exercises(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
 
 
 def layouts(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
-    """Yield a case of each usual layout, of the operands in turn, all admitted."""
+    """Yield a case of each usual layout of each operand, all admitted."""
     first, _ = _simplest(contract, survey, dtype)
     case = replace(first, M=11, N=27, K=widest_tile(survey, 0)[2] + 3)
     names = (name for name in contract.layout_names[1:] if name not in HUGE)
-    cases = (case.with_layout(x, name) for x, name in zip(cycle(ROLES), names, strict=False))
+    cases = (case.with_layout(operand, name) for name in names for operand in ROLES)
     return _admit(cases, contract, survey)
 
 

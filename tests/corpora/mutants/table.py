@@ -43,13 +43,13 @@ E strides:strides_of_a_swapped BOUNDS out_of_bounds a M 1 1 2 lane=default
 E strides:strides_of_b_swapped BOUNDS out_of_bounds b K 1 2 1
 E strides:strides_of_c_swapped BOUNDS out_of_bounds c M 1 2 1
 E strides:a_assumed_contiguous BOUNDS out_of_bounds a M 2 1 1 a=padded
-E strides:b_assumed_contiguous EXACT operand_strides b - 1 2 2 b=column
-E strides:unit_column_stride_assumed EXACT operand_strides b - 1 2 2 b=column
+E strides:b_assumed_contiguous BOUNDS out_of_bounds b K 1 1 2 b=padded
+E strides:unit_column_stride_assumed BOUNDS out_of_bounds b N 1 2 1 b=sliced
 E strides:row_length_of_c_is_k BOUNDS out_of_bounds c M 2 1 2
 E strides:storage_offset_dropped BOUNDS out_of_bounds a - 1 1 1
 E strides:stride_zero_replaced BOUNDS out_of_bounds a K 2 1 1 a=expanded
 E strides:weight_taken_for_its_transpose EXACT operand_strides b - 1 2 2
-E strides:b_advances_along_n EXACT everywhere c - 1 2 17
+E strides:b_advances_along_n EXACT everywhere c - 1 2 17 layouts=contiguous
 E strides:batch_stride_of_b_forgotten EXACT operand_strides b - 1 1 1 batch=2
 E strides:batch_stride_of_a_assumed BOUNDS out_of_bounds a - 1 1 1 batch=2 a=padded
 F hints:stride_said_to_be_a_multiple_of_16 HINTS false_hint a - 2 1 2
