@@ -224,9 +224,8 @@ def check(
             report = launch_cases(kernel, report, cases, device, tell, assumptions, whole)
         report = conclude(report, ctx.attempt, ctx.judged)
         if case is None and not findings:  # fewer cases are drawn after a finding
-            unfollowed = list_unfollowed(
-                kernel.contract, ctx.attempt.proofs, ctx.judged, backend.lines
-            )
+            proofs = ctx.attempt.proofs
+            unfollowed = list_unfollowed(kernel, proofs, ctx.judged, backend.lines)
             report = replace(report, unfollowed=tuple(unfollowed))
         report = describe_passes(report, kernel, () if case else ctx.judged, max_examples)
         report = add_model_check(report, assumptions, target, ctx.judged.values())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import functools
+import inspect
 import linecache
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gemmproof.engine.observe import CaseResult
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.contract import Contract
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import Proofs
 from gemmproof.reference.provenance import Lines
 from gemmproof.reference.simulation import Where
@@ -19,12 +22,13 @@ ELSEWHERE = "runs only on another GPU"
 
 
 def list_unfollowed(
-    contract: Contract, proofs: Proofs, judged: Mapping[Case, CaseResult], lines: Lines
+    kernel: KernelUnderTest, proofs: Proofs, judged: Mapping[Case, CaseResult], lines: Lines
 ) -> list[str]:
     """List each side of a branch that no case took and that a case, or another GPU, may take.
 
-    `lines` are those of the wrapper that ran. The proof tells which sizes take which side; of a
-    wrapper that it could not follow, conditions on operands may have sides that nothing can take.
+    `lines` are those of the user's Python that ran. The proof tells which sizes take which side. Of
+    a wrapper that it could not follow, the conditions on operands in its own file are listed: other
+    files also serve other wrappers.
     """
     cases = [case for case, result in judged.items() if result.applied]
     unfollowed = [side.text for side in proofs.sides if not any(map(side.may_take, cases))]
@@ -32,14 +36,24 @@ def list_unfollowed(
     known = {text.partition(" ")[0] for text in unfollowed}
     if proofs.is_followed:
         known |= {side.text.partition(" ")[0] for side in proofs.sides}
-    for side in _list_skipped(lines, has_empty=any(contract.sizes(x).low == 0 for x in "MNK")):
+    own, has_empty = _find_file(kernel), any(kernel.contract.sizes(x).low == 0 for x in "MNK")
+    for side in _list_skipped(lines, has_empty):
         if side.line in known:
             continue
         if side.is_of_device:
             unfollowed.append(f"{side.line} {ELSEWHERE}")
-        elif side.is_of_operands and not proofs.is_followed:
+        elif side.is_of_operands and side.file == own and not proofs.is_followed:
             unfollowed.append(f"{side.line} was never {str(side.truth).lower()}")
     return list(dict.fromkeys(unfollowed))
+
+
+def _find_file(kernel: KernelUnderTest) -> str:
+    """Return the file of a kernel's wrapper, "" if it has none."""
+    launch: Any = kernel.launch
+    while isinstance(launch, functools.partial):
+        launch = launch.func
+    code = getattr(inspect.unwrap(launch), "__code__", None)
+    return str(getattr(code, "co_filename", ""))
 
 
 # -- kernels ---------------------------------------------------------------------------------------
@@ -76,6 +90,7 @@ class SkippedSide:
     """A side of an `if` of a wrapper that did not run, although the line of its condition did."""
 
     line: str
+    file: str
     truth: bool
     is_of_device: bool
     is_of_operands: bool
@@ -105,7 +120,7 @@ def _list_skipped(lines: Lines, has_empty: bool) -> Iterator[SkippedSide]:
                 if body and not _has_run(body, own) and not isinstance(body[-1], ast.Raise):
                     line = f"{Path(file).name}:{statement.lineno}"
                     is_of_operands = bool(named & OPERANDS) and not is_empty
-                    yield SkippedSide(line, truth, bool(named & devices), is_of_operands)
+                    yield SkippedSide(line, file, truth, bool(named & devices), is_of_operands)
 
 
 def _read(file: str) -> ast.Module:
