@@ -35,6 +35,9 @@ def share_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 def overwrite(tensor: torch.Tensor, other: torch.Tensor) -> None:
     """Overwrite a tensor in place with the elements of another of its shape and strides."""
+    if tensor.layout is not torch.strided:  # sparse, in a global of the wrapper's module
+        tensor.copy_(other)
+        return
     # along an expanded axis all elements share one address, and torch does not write to them all
     own = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
     tensor[own].copy_(other[own])
