@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import mmap
 import os
 import platform
@@ -84,6 +85,21 @@ def words_of(error: BaseException) -> str:
         return " ".join(str(error).split())
     except Exception as another:
         return f"its message raises {type(another).__name__}"
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether an error is a KeyboardInterrupt of a signal, as by Ctrl-C.
+
+    A `raise` of the user's own program makes it an exception as any other.
+    """
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or owner(trace.tb_frame.f_code.co_filename) == "library":
+        return True
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] != dis.opmap["RAISE_VARARGS"]
 
 
 def format_error(error: BaseException) -> str:

@@ -29,6 +29,18 @@ def end_by(number):
     return act
 
 
+def end_from_outside(number):
+    """Return an act during which another process sends this one a signal."""
+
+    def act():
+        if os.fork() == 0:
+            os.kill(os.getppid(), number)
+            os._exit(0)
+        time.sleep(9)
+
+    return act
+
+
 def deafen():
     for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_IGN)
@@ -89,6 +101,10 @@ def leave_quietly():
     raise SystemExit
 
 
+def interrupt():
+    raise KeyboardInterrupt
+
+
 def lose_the_folder():
     folder = tempfile.mkdtemp()
     os.chdir(folder)
@@ -143,17 +159,23 @@ CRASHES = {
     "exit_255": lambda: os._exit(255),
     "exit_in_c": lambda: libc._exit(5),
     "exit_in_a_thread": end_from_a_thread,
+    "raise_signal": lambda: signal.raise_signal(signal.SIGTERM),
     "another_program": lambda: os.execv("/bin/true", ["true"]),
     **{
         f"of_{number.name}": end_by(number)
         for number in (
             *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP),
             *(signal.SIGSYS, signal.SIGPIPE, signal.SIGALRM, signal.SIGUSR1),
+            *(signal.SIGKILL, signal.SIGTERM, signal.SIGINT),
         )
     },
 }
 #: The target asks the worker to exit, which is a finding too.
-LEAVES = {"sys_exit": lambda: sys.exit("as scripts do"), "system_exit": leave_quietly}
+LEAVES = {
+    "sys_exit": lambda: sys.exit("as scripts do"),
+    "system_exit": leave_quietly,
+    "interrupt": interrupt,
+}
 #: The target never returns.
 HANGS = {
     "spin": spin,
@@ -168,7 +190,7 @@ HANGS = {
 }
 #: The worker is killed from outside, which proves nothing about the target.
 OUTSIDE = {
-    number.name: end_by(number)
+    number.name: end_from_outside(number)
     for number in (
         *(signal.SIGKILL, signal.SIGTERM, signal.SIGINT),
         *(signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU),

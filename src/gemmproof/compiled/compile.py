@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import shutil
@@ -220,7 +221,7 @@ _PTXAS = re.compile(
 class CompiledLaunch:
     """Triton's output for a launch: `asm` by the name of each form, text but for the binary.
 
-    `seconds` is the CPU time that it took.
+    `ptxas` among them is the output of `ptxas -v`. `seconds` is the CPU time that it took.
     """
 
     asm: Mapping[str, Any]
@@ -239,9 +240,12 @@ def compile_launch(launch: CapturedLaunch, workdir: Path, assemble: bool = True)
         _private_cache(folder),
         contextlib.nullcontext() if assemble else without_assembler(launch.target),
         _redirect_output(workdir, launch.gpu) as read_output,
+        contextlib.redirect_stdout(io.StringIO()) as printed,
         warnings.catch_warnings(),
+        knobs.nvidia.scope(),
     ):
         warnings.simplefilter("ignore")
+        knobs.nvidia.dump_ptxas_log = True
         started = _count_seconds()
         try:
             compiled = triton.compile(
@@ -250,10 +254,12 @@ def compile_launch(launch: CapturedLaunch, workdir: Path, assemble: bool = True)
             seconds = _count_seconds() - started
             # they are files of the cache, read on access
             asm = {name: compiled.asm[name] for name in list(compiled.asm)}
+            asm["ptxas"] = printed.getvalue()
         except MemoryError:
             raise
         except Exception as error:
-            raise _explain(launch, error, read_output(), folder) from error
+            output = read_output() + printed.getvalue()
+            raise _explain(launch, error, output, folder) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     return CompiledLaunch(asm, compiled.metadata, seconds)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -40,6 +41,7 @@ from gemmproof.compiled.record import (
     DotInstruction,
     GlobalAccess,
     LoweredLaunch,
+    MultiplyAdds,
     Place,
     Resources,
     count_instructions,
@@ -72,7 +74,7 @@ def read_facts(planned: LoweredLaunch, asm: Mapping[str, Any], metadata: Any) ->
         accesses = list_accesses(program)
         has_calls = any(x.parts[0] == "call" for x in program.statements)
         if asm.get("cubin"):
-            resources = _read_nvidia(needs, asm["cubin"], metadata, program)
+            resources = _read_nvidia(needs, asm, metadata, program)
     else:
         assembly = read_amdgcn(asm["amdgcn"])
         cores = _group(x for x in assembly.products if x[1].unit != FMA)
@@ -85,6 +87,7 @@ def read_facts(planned: LoweredLaunch, asm: Mapping[str, Any], metadata: Any) ->
     return replace(
         planned,
         dots=dots,
+        multiply_adds=() if dots else tuple(_list_multiply_adds(fused)),
         source_dots=source,
         optimised_dots=optimised,
         accesses=tuple(GlobalAccess(*key, count) for key, count in counted.items()),
@@ -211,9 +214,26 @@ def _list_unrecognised(dots: Iterable[CompiledDot]) -> Iterable[str]:
                 yield f"{dot.where or 'line unknown'}: shape or formats of {x.name}"
 
 
+def _list_multiply_adds(fused: ByPlace) -> Iterator[MultiplyAdds]:
+    """Yield the fused multiply-adds of floats at each line; those of integers compute addresses."""
+    by_line: dict[str, list[DotInstruction]] = defaultdict(list)
+    for (where, _), instructions in fused.items():
+        by_line[where] += (x for x in instructions if not x.accumulator.startswith(("s", "u", "b")))
+    for where, instructions in by_line.items():
+        if instructions:
+            yield MultiplyAdds(where, count_instructions(instructions))
+
+
 # -- resources -----------------------------------------------------------------------------------
-def _read_nvidia(needs: Resources, cubin: bytes, metadata: Any, program: PtxProgram) -> Resources:
-    facts = read_cubin(cubin, metadata.name)
+# a line for the kernel, and one for each function that it calls
+_SPILLS = re.compile(r"bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+def _read_nvidia(
+    needs: Resources, asm: Mapping[str, Any], metadata: Any, program: PtxProgram
+) -> Resources:
+    facts = read_cubin(asm["cubin"], metadata.name)
+    spills = [(int(stored), int(loaded)) for stored, loaded in _SPILLS.findall(asm["ptxas"])]
     return replace(
         needs,
         registers=facts.registers,
@@ -222,6 +242,8 @@ def _read_nvidia(needs: Resources, cubin: bytes, metadata: Any, program: PtxProg
         threads=facts.threads,
         static_shared=facts.shared,
         tensor_memory=int(getattr(metadata, "tmem_size", None) or 0),
+        spill_stores=sum(stored for stored, _ in spills) if spills else None,
+        spill_loads=sum(loaded for _, loaded in spills) if spills else None,
     )
 
 

@@ -250,13 +250,9 @@ def _list_spills(launch: LoweredLaunch, resources: Resources, most: int) -> Iter
     """Yield a finding if more bytes per thread are spilled than guaranteed."""
     spills = resources.spills
     if spills is None:
-        raise _Unknown("the binary does not report what is spilled")
-    if resources.spilled_registers == 0:  # on AMD a thread's stack holds other things, too
-        spills = 0
+        raise _Unknown("the compiler does not report what is spilled")
     if spills <= most:
         return
-    if launch.has_calls:
-        raise _Unknown("functions that it calls may use stack memory of their own")
     threads = None if launch.specialised_warps else resources.threads
     reason = explain_spills(launch.optimised_dots, threads, resources.registers)
     got = f"{spills} bytes of a thread spilled, with {resources.registers} registers"

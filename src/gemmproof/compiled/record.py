@@ -102,6 +102,14 @@ class CompiledDot:
         return any(x.unit != FMA for x in self.instructions)
 
 
+@dataclass(frozen=True, slots=True)
+class MultiplyAdds:
+    """The fused multiply-adds of floats at one line of a kernel that has no dot."""
+
+    where: str
+    instructions: tuple[DotInstruction, ...]
+
+
 # -- launches ------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class GlobalAccess:
@@ -126,12 +134,16 @@ class SharedBuffer:
     format: str
 
 
+REGISTER_BYTES = 4  # of one thread
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The resources that a thread and a block need, by the binary's own tables.
+    """The resources that a thread and a block need, by the binary's own tables and ptxas.
 
-    `stack` bytes of a thread are in memory, of which the program itself declares `declared`; the
-    others are spilled registers. `shared` is the size that the launch requests for a block, of the
+    `stack` is the stack frame of a thread in bytes, of which the program itself declares
+    `declared`. `spill_stores` and `spill_loads` are the bytes that a thread's instructions store
+    and load for lack of registers, as `ptxas -v` reports them. `shared` is the size that the launch requests for a block, of the
     `shared_limit` that the target has for it; `static_shared` is the one in the binary's table
     (from Hopper on the KiB that the system itself keeps, which the limit excludes); `threads` is
     the size of a block. `accumulation_registers`, `scalar_registers` and `spilled_registers` are
@@ -149,11 +161,15 @@ class Resources:
     scalar_registers: int | None = None
     spilled_registers: int | None = None
     tensor_memory: int = 0
+    spill_stores: int | None = None
+    spill_loads: int | None = None
 
     @property
     def spills(self) -> int | None:
-        """Bytes per thread that are in memory for lack of registers."""
-        return None if self.stack is None else max(0, self.stack - self.declared)
+        """Bytes per thread that are stored to memory for lack of registers, None if not known."""
+        if self.spilled_registers is not None:
+            return REGISTER_BYTES * self.spilled_registers
+        return self.spill_stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +183,8 @@ class LoweredLaunch:
 
     `error` is the compiler's own message if there is no code, `where` the line that it names, and
     `tools_failed` whether that judges the tools and not the program; the facts are then empty.
-    `dots` are those of the source with their instructions, `source_dots` and `optimised_dots` those
+    `dots` are those of the source with their instructions, `multiply_adds` those of a program that
+    has no dot, `source_dots` and `optimised_dots` those
     of the IR before and after optimisation, `shared_buffers` the IR's buffers, of which a pipelined
     loop rotates through `buffers` (0 without). `specialised_warps`: whether some warps run other
     code than others; `has_calls`: whether the program calls a function. `binary` is the SHA-256 of
@@ -206,6 +223,7 @@ class LoweredLaunch:
     optimised_dots: tuple[CompiledDot, ...] = ()
     shared_buffers: tuple[SharedBuffer, ...] = ()
     has_calls: bool = False
+    multiply_adds: tuple[MultiplyAdds, ...] = ()
 
     @property
     def constants(self) -> str:

@@ -54,7 +54,8 @@ def judge(
     report = replace(report, findings=findings, expected=excused)
     seconds = worker.seconds
     # what dies on a GPU does not when simulated, so there is nothing to shrink
-    died = worker.end in ("crash", "hang", "memory") and not worker.is_launching
+    # a candidate that hangs would take the whole limit, to be sure
+    died = worker.end == "crash" and not worker.is_launching
     # a death that is expected is not among the findings
     is_found = bool(report.findings) and report.findings[0].fault == worker.end
     if died and is_found and request.case is None:
@@ -63,7 +64,6 @@ def judge(
         again = ShrinkRequest(
             request.kernel,
             death.case.to_json(),
-            worker.end,
             limits.memory // 2,
             request.gpu,
             request.engine,
@@ -162,7 +162,8 @@ def _add_end(report: Report, worker: WorkerExit, failure: str | None) -> Report:
             expected=(death, *report.expected) if death.property in reasons else report.expected,
         )
     # also a kernel that dies as expected is not judged further
-    text = f"stopped after {format_count(worker.cases, 'case')}: {worker.how}"
+    at = f", at {worker.where}" if worker.end == "full" and worker.where else ""
+    text = f"stopped after {format_count(worker.cases, 'case')}: {worker.how}{at}"
     return report.with_note(text, "incomplete")
 
 

@@ -16,7 +16,7 @@ from gemmproof.properties.finding import Finding, Key
 from gemmproof.properties.judges import determinism, exact_values, memory_use, metamorphic
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR, ObservedCase
-from gemmproof.reference.provenance import format_error
+from gemmproof.reference.provenance import format_error, is_interrupt
 
 
 # -- deduplication -------------------------------------------------------------------------------
@@ -99,7 +99,9 @@ def label_missing(
             )
 
             missing |= find_missing(kernel, target, config, lines - missing.keys(), SECONDS)
-        except (Exception, SystemExit) as error:  # it runs the wrapper, which may raise anything
+        except BaseException as error:  # it runs the wrapper, which may raise anything
+            if is_interrupt(error):
+                raise
             failures |= dict.fromkeys(lines - missing.keys(), format_error(error))
         finally:
             restore()

@@ -36,7 +36,7 @@ from gemmproof.properties.observation import (
 )
 from gemmproof.properties.wrapper_state import find_state
 from gemmproof.reference.arithmetic import Array
-from gemmproof.reference.provenance import is_ours, raising_line, words_of
+from gemmproof.reference.provenance import is_interrupt, is_ours, raising_line, words_of
 from gemmproof.reference.simulation import (
     CompileError,
     Exhausted,
@@ -256,9 +256,11 @@ def _call(
     """Make one call; return it, or the error that it raised."""
     try:
         run = backend.call(observation, case, tensors, number)
-    except (KeyboardInterrupt, CaseNotRunnable):
+    except CaseNotRunnable:
         raise
     except BaseException as error:  # sys.exit in a wrapper is the wrapper's fault too
+        if is_interrupt(error):
+            raise
         return None, describe_error(error)
     if case.is_sampled:  # such a result has no elements
         return Call(run, (None,), backend.fills[number]), None

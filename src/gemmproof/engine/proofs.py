@@ -21,7 +21,7 @@ from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, Proof, Proofs
-from gemmproof.reference.provenance import format_error
+from gemmproof.reference.provenance import format_error, is_interrupt
 from gemmproof.report.record import CONTRADICTED, Note, ProofResult, Report
 from gemmproof.worker.protocol import Listener, ProofEnded, ProofStarted
 
@@ -80,9 +80,9 @@ def attempt(
     tell(ProofStarted(PROVABLE, seconds))
     try:
         result = _read(kernel, (prove or _load())(kernel, target, seconds))
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # it runs the wrapper, which may raise anything
+        if is_interrupt(error):
+            raise
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == "z3"
         reason = (
             "z3-solver is not installed"

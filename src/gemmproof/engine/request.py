@@ -42,14 +42,13 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class ShrinkRequest:
-    """A search for the smallest case that ends a worker as `case` did.
+    """A search for the smallest case that crashes a worker as `case` did.
 
-    `end` is an entry of the table in worker/ends.py. A candidate may hold `memory` bytes.
+    A candidate may hold `memory` bytes.
     """
 
     kernel: KernelRef
     case: str
-    end: str
     memory: int
     gpu: str | None
     engine: str

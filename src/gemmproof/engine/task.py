@@ -74,7 +74,7 @@ def check(request: CheckRequest, context: WorkerContext) -> Report:
 
 
 def shrink(request: ShrinkRequest, context: WorkerContext) -> str:
-    """Return the JSON of the smallest case of which the kernel dies as it does of the given one."""
+    """Return the JSON of the smallest case of which the kernel crashes."""
     kernel, engine = _load(request, context)
     from gemmproof.worker.crash_shrink import smallest
 
@@ -86,7 +86,7 @@ def shrink(request: ShrinkRequest, context: WorkerContext) -> str:
 
     case, limits = read_case(request.case, kernel), (context.seconds, request.memory)
     assert case is not None
-    return smallest(case, kernel.contract, run, request.end, limits, advance).to_json()
+    return smallest(case, kernel.contract, run, limits, advance).to_json()
 
 
 IDLE = 1.0  # seconds between two heartbeats of a worker that waits for a request

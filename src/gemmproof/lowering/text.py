@@ -127,11 +127,10 @@ def describe_needs(launch: LoweredLaunch) -> tuple[str, ...]:
     assert needs is not None
     instructions = [x for dot in launch.dots for x in dot.instructions]
     sources = dict.fromkeys(source for x in instructions for source in x.operands if source)
-    spilled = needs.spills if needs.spills is not None else needs.spilled_registers
     return (
         ", ".join(sources) or "-",
         str(needs.registers),
-        f"{spilled} B" if spilled else "-",
+        f"{needs.spills} B" if needs.spills else "-",
         str(needs.shared),
         "no" if any(list_excess(needs, GPUS[launch.target])) else "yes",
         list_widths(launch, LOADS),
@@ -212,6 +211,8 @@ def describe(lowering: LoweredLaunch) -> Iterator[Line]:
     yield from (_row("", line) for line in lowering.remedies)
     if not lowering.dots:
         yield _row("no dot", "")
+    for line in lowering.multiply_adds:
+        yield from (_row(_short(line.where), _format_instruction(x)) for x in line.instructions)
     shown = lowering.accesses[:SHOWN_ACCESSES]
     yield from (_row(_short(x.where), format_access(x)) for x in shown)
     if more := len(lowering.accesses) - len(shown):
@@ -251,6 +252,9 @@ def _format_instruction(instruction: DotInstruction) -> str:
     if instruction.unit == UNKNOWN:
         return f"{UNKNOWN}: {instruction.name}" if instruction.name else UNKNOWN
     if instruction.unit == FMA:
+        if instruction.name.endswith("x2"):  # each multiplies and adds two pairs of values
+            pairs = f"{instruction.count // 2} {instruction.name}"
+            return f"{pairs}: {instruction.count} {FMA}, no tensor core"
         return f"{instruction.count} {instruction.name}: {FMA}, no tensor core"
     is_amd = instruction.name.startswith("v_")
     name = instruction.name if is_amd else instruction.label
@@ -297,12 +301,13 @@ def _list_registers(needs: Resources) -> Iterator[str]:
         yield f"{needs.accumulation_registers} of them for accumulation"
     if needs.spilled_registers:
         yield f"{needs.spilled_registers} registers spilled"
-    if needs.spills:
-        yield f"{needs.spills} bytes spilled"
-    elif needs.spills == 0 and not needs.spilled_registers:
-        yield "no spills"
-    if needs.declared:
-        yield f"{needs.declared} bytes of local memory"
+    elif needs.spills:
+        yield f"{needs.spills} bytes spilled, {needs.spill_loads} loaded again"
+    else:
+        yield "spills not reported" if needs.spills is None else "no spills"
+    if needs.stack:
+        own = f", {needs.declared} of them local memory" if needs.declared else ""
+        yield f"{needs.stack} bytes of stack{own}"
 
 
 def _row(first: str, rest: str, style: str = "") -> Line:
@@ -425,7 +430,7 @@ def _lose_resources(before: LoweredLaunch, after: LoweredLaunch) -> Iterator[str
 
 def _count_spills(launch: LoweredLaunch) -> int:
     needs = launch.resources
-    return 0 if needs is None else needs.spills or 4 * (needs.spilled_registers or 0)
+    return 0 if needs is None else needs.spills or 0
 
 
 def _label_accesses(launch: LoweredLaunch) -> dict[str, str]:

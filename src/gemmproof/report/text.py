@@ -159,7 +159,8 @@ def finding_text(name: str, finding: Finding, claim: str, reproduce: Reproduce) 
 
 def _finding(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> Iterable[Line]:
     head = f"{name} {_negate(finding.property)}: {claim}"
-    is_compiled = finding.backend == COMPILER
+    # neither is shrunk: a smaller case that hangs takes as long
+    is_drawn = finding.backend == COMPILER or finding.fault == "hang"
     follows = f"  follows from {finding.cause}: fix that first"
     if finding.fault == UNEXPECTED:
         head = f"{name} keeps {finding.property}, which its contract expects to fail"
@@ -168,7 +169,7 @@ def _finding(name: str, finding: Finding, claim: str, reproduce: Reproduce) -> I
         (clean(head.rstrip(": ")), "bold"),
         (clean(f"  {finding.message}"), ""),
         *([(follows, "")] if finding.cause else []),
-        (clean(f"  {'case' if is_compiled else 'smallest case'}: {finding.case}"), ""),
+        (clean(f"  {'case' if is_drawn else 'smallest case'}: {finding.case}"), ""),
         (f"  reproduce:  {reproduce(finding.case)}", ""),
     ]
 

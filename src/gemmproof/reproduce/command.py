@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gemmproof.reproduce.bug import Place, WrapperLocation
     from gemmproof.reproduce.write import Outcomes
 
-DEATHS = ("crash", "hang", "memory", "exit")  # of a worker, which would die again
+DEATHS = ("crash", "hang", "exit")  # of a worker, which would die again
 
 TASKS = "gemmproof.reproduce.task"
 

@@ -5,13 +5,13 @@ Every end that a worker can have, and its verdict; exit codes in parentheses:
 | the worker                                                        | end    | verdict        |
 |-------------------------------------------------------------------|--------|----------------|
 | answers                                                           | done   | its own        |
-| dies of SIGSEGV, SIGABRT or another fault, or of os._exit         | crash  | a finding (1)  |
-| calls sys.exit                                                    | left   | a finding (1)  |
+| dies of SIGSEGV, SIGABRT or another fault                         | crash  | a finding (1)  |
+| calls os._exit, or sends its own process a signal that ends it    | crash  | a finding (1)  |
+| calls sys.exit, or raises KeyboardInterrupt                       | left   | a finding (1)  |
 | spends a case's seconds in the target's Python, with no launch    | hang   | a finding (1)  |
 | spends them in gemmproof's own code                               | slow   | incomplete (3) |
 | spends more than all cases may take                               | time   | incomplete (3) |
-| exceeds --memory-limit, most of it allocated by the target's code | memory | a finding (1)  |
-| exceeds it otherwise, or the machine's free memory; is refused it | full   | incomplete (3) |
+| exceeds --memory-limit or the machine's free memory; is refused it | full   | incomplete (3) |
 | dies of SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT or SIGXCPU      | killed | runs again; if |
 |                                                                   |        | it dies again, |
 |                                                                   |        | incomplete (3) |
@@ -40,6 +40,7 @@ from gemmproof.worker.protocol import (
     CaseStarted,
     Done,
     Event,
+    Exits,
     Failed,
     ModelCheckStarted,
     PartialReport,
@@ -68,7 +69,8 @@ class WorkerExit:
     properties of a proof that killed an earlier worker and was then skipped, the reason.
 
     `done` has the result of the call, `failure` why there is none, `parts` what was known before,
-    by name. `case` is the last one that started, of `cases`; `proof` the one that is in progress.
+    by name. `case` is the last one that started, of `cases`; `proof` the one that is in progress;
+    `exits` the last event, if the target said in it that it ends its process.
     `held_when_ready` and `held_at_case` are bytes of memory.
     """
 
@@ -85,6 +87,7 @@ class WorkerExit:
     cases: int = 0
     proof: ProofStarted | None = None
     model_check: ModelCheckStarted | None = None
+    exits: Exits | None = None
     held_when_ready: int | None = None
     held_at_case: int = 0
     output: str = ""
@@ -94,6 +97,7 @@ class WorkerExit:
 
     def take(self, event: Event, held: int = 0) -> None:
         """Record one event, and the bytes of memory that the worker held then."""
+        self.exits = event if isinstance(event, Exits) else None
         match event:
             case Ready():
                 self.held_when_ready = held
@@ -159,6 +163,9 @@ class WorkerExit:
             self.end, self.how, self.where = "full", self.failure.message, self.failure.where
             if self.failure.kind == "left":
                 self.end, self.file = "left", self.where and self.where.rpartition(":")[0]
+        elif self.exits is not None and self.exits.status == status:
+            self.end, self.how = "crash", self.exits.how
+            self.where, self.file = self.exits.where, self.exits.file
         elif status < 0:
             name = format_signal(-status)
             self.end, self.how = "crash", f"the process died of {name}"
@@ -182,5 +189,5 @@ class WorkerExit:
             return f"gemmproof itself failed, please report it: {self.failure.message}{case}"
         if self.done or self.case:
             return None
-        remedy = f"; {REMEDY}" if self.end in ("hang", "memory") else ""
+        remedy = f"; {REMEDY}" if self.end in ("hang", "full") else ""
         return f"{self.where or name}: while loading it, {self.how}{remedy}"

@@ -17,6 +17,7 @@ from gemmproof.worker.processes import Clock, die_with_parent, group_of, memory_
 
 TICK = 0.01  # seconds between two polls of a child
 DONE = 86  # exit status of a child whose task returned or raised
+INTERRUPTED = 130  # exit status of a child that SIGINT ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ def run_forked(
             die_with_parent()
             Heartbeat.send = staticmethod(lambda: None)  # the parent sends heartbeats
             task(sender.send)
+        except KeyboardInterrupt:  # of a signal
+            os._exit(INTERRUPTED)
         finally:
             os._exit(DONE)
     sender.close()

@@ -127,6 +127,19 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class Exits:
+    """The target is about to end its own process, at the line `where` of `file`; `how` says by what.
+
+    `status` is the exit status that follows, negative for a signal.
+    """
+
+    how: str
+    status: int
+    where: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartialResult:
     """A part of the result that is known before the call returns; a later one replaces it.
 
@@ -159,7 +172,7 @@ class Failed:
 
 Event = (
     Ready | Started | CaseStarted | PartialReport | ProofStarted | ProofEnded
-    | ModelCheckStarted | Advanced | Compared | PartialResult | Done | Failed
+    | ModelCheckStarted | Advanced | Compared | Exits | PartialResult | Done | Failed
 )  # fmt: skip
 EVENT_TYPES: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
 Listener = Callable[[Event], None]

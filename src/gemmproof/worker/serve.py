@@ -16,6 +16,7 @@ from typing import Any, get_type_hints
 from gemmproof.properties.codec import decode
 from gemmproof.reference.provenance import Heartbeat, format_error, words_of
 from gemmproof.target import TargetError, line_of
+from gemmproof.worker.own_exits import report_own_exits
 from gemmproof.worker.processes import die_with_parent, resident
 from gemmproof.worker.protocol import (
     STACK,
@@ -36,10 +37,11 @@ def main(folder: str) -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     path = Path(folder)
-    stack = (path / STACK).open("w")
+    stack = (path / STACK).open("a")  # the supervisor may empty it
     faulthandler.enable(stack, all_threads=False)
     faulthandler.register(WHERE_SIGNAL, stack, all_threads=False)
     emit = open_events(path, resident)
+    report_own_exits(emit)
     try:
         call = WorkerCall.read(path)
         emit(Done(serve(call, WorkerContext(emit, call.seconds, call.memory, path))))
@@ -47,7 +49,7 @@ def main(folder: str) -> None:
         emit(Failed("error", str(error)))
     except SystemExit as error:
         emit(Failed("left", f"{type(error).__name__}({words_of(error)})", line_of(error)))
-    except KeyboardInterrupt:  # SIGINT, which comes from outside: end as other processes do
+    except KeyboardInterrupt:  # SIGINT: end as other processes do
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except MemoryError as error:

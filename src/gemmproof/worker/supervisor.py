@@ -92,26 +92,24 @@ def explain_end(
         allowed = _find_allowed(limits, worker)
         worker.end, worker.how = "hang", f"it timed out after {allowed:g} s"
     else:
-        _explain_memory(worker, limits, used, own)
+        _explain_memory(worker, limits, used)
 
 
-def _explain_memory(worker: WorkerExit, limits: Limits, used: int, own: str | None) -> None:
-    """Blame the kernel if most memory was allocated in its case, by its own code."""
+def _explain_memory(worker: WorkerExit, limits: Limits, used: int) -> None:
+    """Name the limit: it is gemmproof's or the machine's, so it shows nothing of the kernel."""
     allowed = min(limits.memory, limits.free)
     asked = limits.memory <= limits.free
     whose = "by --memory-limit" if asked else "by the free memory of this machine"
-    allows = f"{allowed / 2**30:.3g} allowed"
-    worker.how = f"it used {_gib(used)} of memory ({allows})"
     ready = worker.held_when_ready or 0
     before = worker.held_at_case if worker.cases else ready
-    worker.end = "memory" if asked and not own and used - before > used / 2 else "full"
+    worker.end = "full"
     if ready > allowed:
         needs = f"more than the {_gib(ready)} that gemmproof needs before it loads a kernel"
         message = f"memory: got {allowed / 2**30:.3g} GiB allowed {whose}, expected {needs}"
         worker.failure = Failed("error", message)
-    elif worker.end == "full":
-        before_it = f"{_gib(before)} before this case"
-        worker.how = f"it used {_gib(used)} of memory ({allows} {whose}; {before_it})"
+    else:
+        allows = f"{allowed / 2**30:.3g} allowed {whose}; {_gib(before)} before this case"
+        worker.how = f"it used {_gib(used)} of memory ({allows})"
 
 
 def _gib(count: int) -> str:
@@ -159,6 +157,8 @@ def _frames(stack: Path) -> Iterator[tuple[str, str]]:
 # -- supervisor ----------------------------------------------------------------------------------
 Worker = subprocess.Popen[bytes] | ForkedWorker
 TICK = 0.05  # seconds between two polls of the worker
+HASTE = 10  # a proof is first asked for its line after this fraction of a case's time
+STUCK = 3  # answers in a row that name the target's own code
 KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
 _stopping = threading.Event()  # workers are no longer waited for
 
@@ -311,6 +311,7 @@ def _follow(
     clock = Clock(lambda: processes.group_of(process.pid))
     looked, printed = time.monotonic(), 0
     still = total = 0.0
+    ask_at, stuck = limits.case / HASTE, 0
     with (path / EVENTS).open("rb") as events:
         while not _stopping.is_set():
             open_ = bool(selector.get_map())
@@ -340,6 +341,14 @@ def _follow(
             printed = worker.output_bytes
             still, total = still + spent, total + spent * (worker.cases > 0)
             used = processes.memory_of_group(process.pid)
+            if worker.proof is None:
+                ask_at, stuck = limits.case / HASTE, 0
+            elif still > ask_at:
+                ask_at = still + limits.case / HASTE / 2
+                stuck = stuck + 1 if _is_in_target(process, path / STACK) else 0
+                if stuck == STUCK:  # no need to wait as long as a proof may take
+                    worker.end, worker.how = "hang", f"it still ran after {still:.1f} s"
+                    break
             end = find_broken(limits, worker, used, still, total)
             if end:
                 # A worker that fills memory gets little time to answer.
@@ -381,6 +390,14 @@ def _read_events(events: BinaryIO, worker: WorkerExit, listener: Listener) -> bo
         listener(event)
         moved = True
     return moved
+
+
+def _is_in_target(process: Worker, stack: Path) -> bool:
+    """Return whether the innermost frame of a worker is the target's own code, as in a loop."""
+    os.truncate(stack, 0)
+    _ask_where(process, stack, 1.0)
+    name, _ = next(_frames(stack), ("<string>", ""))
+    return owner(name) != "library"
 
 
 def _ask_where(process: Worker, stack: Path, seconds: float) -> None:
