@@ -16,19 +16,42 @@ from gemmproof.worker.processes import Clock, _room_in_containers
 from gemmproof.worker.protocol import ProofEnded, ProofStarted
 from gemmproof.worker.supervisor import Limits
 
-MORE = """
-import os, signal, sys
+KILL = """
+def kill_from_outside(number):
+    if os.fork() == 0:
+        os.kill(os.getppid(), number)
+        os._exit(0)
+    time.sleep(9)
+"""
+MORE = f"""
+import os, signal, sys, time
 from pathlib import Path
-
+{KILL}
 def killed(a, b, number=signal.SIGKILL):
     if a.M == 3:
-        os.kill(os.getpid(), number)
+        kill_from_outside(number)
 
 def terminated(a, b):
     killed(a, b, signal.SIGTERM)
 
 def interrupted(a, b):
     killed(a, b, signal.SIGINT)
+
+def interrupts(a, b):
+    if a.M == 3:
+        raise KeyboardInterrupt
+
+def kills(a, b, number=signal.SIGKILL):
+    if a.M == 3:
+        os.kill(os.getpid(), number)
+
+def kills_gently(a, b):
+    kills(a, b, signal.SIGINT)
+
+def raises(a, b):
+    if a.M == 3:
+        signal.raise_signal(signal.SIGTERM)
+
 
 def killed_once(a, b):
     if a.M == 3 and not Path("killed").exists():
@@ -93,6 +116,26 @@ def test_an_end_that_is_not_the_kernel_s_is_incomplete(run, name, how):
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "fault", "how"),
+    [
+        ("interrupts", "exit", "KeyboardInterrupt()"),
+        ("kills", "crash", "the process sent itself SIGKILL"),
+        ("kills_gently", "crash", "the process sent itself SIGINT"),
+        ("raises", "crash", "the process sent itself SIGTERM"),
+        ("ends", "crash", "os._exit(0) was called"),
+    ],
+)
+def test_an_end_that_the_wrapper_asks_for_is_a_finding_with_its_line(run, name, fault, how):
+    report, _ = run(name)
+    (finding,) = report.findings
+    assert (finding.fault, finding.case.M, finding.got) == (fault, 3, how)
+    lines = Path("targets.py").read_text().splitlines()
+    file, _, line = finding.where.partition(":")
+    assert file == finding.file == "targets.py"
+    assert any(x in lines[int(line) - 1] for x in ("raise", "os.kill", "os._exit"))
+
+
 @pytest.mark.lane("full")
 @pytest.mark.parametrize(("name", "fault"), [("aborts", "crash"), ("stays_in_torch", "hang")])
 def test_an_end_of_the_kernel_s_own_is_a_finding(run, name, fault):
@@ -106,7 +149,7 @@ def test_a_worker_that_is_killed_once_is_run_again(run):
 
 
 def test_a_worker_that_is_killed_while_it_loads_is_incomplete(run):
-    Path("targets.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
+    Path("targets.py").write_text("import os, signal, time\n" + KILL + "kill_from_outside(9)\n")
     report, _ = run("returns")
     assert report.verdict == "incomplete"
     assert report.note.startswith(f"stopped after 0 cases: {KILLED} by SIGKILL")

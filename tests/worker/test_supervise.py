@@ -10,9 +10,10 @@ from tests.support.supervised import LIMITS, each_way, judging  # noqa: F401
 from tests.worker.cli_process import wait_for
 
 from gemmproof import Contract
-from gemmproof.properties.cases.case import Case
+from gemmproof.engine.assemble import judge
+from gemmproof.engine.request import CheckRequest
+from gemmproof.target import KernelRef, parse
 from gemmproof.worker import entry_points, supervisor
-from gemmproof.worker.crash_shrink import MOST_RUNS, smallest
 from gemmproof.worker.processes import _numbers, environment
 from gemmproof.worker.supervisor import Limits
 
@@ -22,11 +23,10 @@ from gemmproof.worker.supervisor import Limits
     first_of_each(
         [
             ("exits", "exit", "SystemExit(7)", 9),
-            ("ends", "crash", "the process exited with status 0", None),
+            ("ends", "crash", "os._exit(0) was called", 13),
             ("faults", "crash", "the process died of SIGSEGV", 17),
             ("hangs", "hang", "it timed out after 1 s", 21),
             ("hangs_deaf", "hang", "it timed out after 1 s", 27),
-            ("eats", "memory", "GiB of memory (0.25 allowed)", 37),
         ],
         lambda row: row[1],
     ),
@@ -37,11 +37,11 @@ def test_a_death_is_a_finding_with_its_case_and_line(run, name, fault, got, line
     summary = (report.verdict, finding.property, finding.fault, finding.case.M, outcome.cases)
     assert summary == ("fail", "runs_to_completion", fault, 3, 4)
     assert finding.got.endswith(got)
-    # The engine drew N=9 K=9; an exit is no death, and the engine shrinks that itself.
-    left = 9 if fault == "exit" else 1
+    # The engine drew N=9 K=9. It shrinks an exit itself, which is no death; no hang is shrunk.
+    left = 1 if fault == "crash" else 9
     assert (finding.case.N, finding.case.K) == (left, left)
     # A loop is caught at its head or in its body.
-    lines = (line, line - 1) if fault in ("hang", "memory") else (line,)
+    lines = (line, line - 1) if fault == "hang" else (line,)
     assert finding.where in [line and f"targets.py:{line}" for line in lines]
     assert finding.file == (line and "targets.py")
     assert {p.name: (p.status, p.examples) for p in report.properties} == {
@@ -90,7 +90,7 @@ def test_nothing_is_left_running(run, monkeypatch):
     monkeypatch.setattr(supervisor, "_start", note)
     for name in ("daemons", "strays", "forks", "hangs"):
         run(name)
-    assert len(marks) == 5  # a hang is run again, to shrink its case
+    assert len(marks) == 4
     assert wait_for(lambda: not _marked(marks), seconds=5)
 
 
@@ -98,11 +98,12 @@ def _marked(marks):
     return [n for n in _numbers() if any(mark.encode() in environment(n) for mark in marks)]
 
 
-@pytest.mark.lane("full")
-def test_what_is_slow_only_in_haste_is_not_called_a_hang(run):
-    report, _ = run("dawdles", Limits(case=1, memory=1 << 28))
-    (finding,) = report.findings
-    assert (finding.fault, finding.case.M, finding.case.N) == ("hang", 3, 9)
+def test_memory_beyond_the_limit_is_not_judged_and_the_limit_is_named(run):
+    report, _ = run("eats")
+    assert (report.verdict, report.findings) == ("incomplete", ())
+    assert report.note.startswith("stopped after 4 cases: it used 0.")
+    assert "(0.25 allowed by --memory-limit; 0." in report.note
+    assert report.note.endswith((", at targets.py:37", ", at targets.py:36"))
 
 
 def listen_slowly(event):
@@ -140,7 +141,7 @@ REMEDY = 'put the code that a script runs under `if __name__ == "__main__":`'
         (
             "import os\nos._exit(3)\n",
             LIMITS,
-            "returns: while loading it, the process exited with status 3",
+            "targets.py:2: while loading it, os._exit(3) was called",
         ),
         (
             "import time\n\ntime.sleep(60)\n",
@@ -181,28 +182,23 @@ def test_a_worker_dies_with_its_supervisor(run, monkeypatch):
     assert wait_for(lambda: not _marked([token]), seconds=5)
 
 
+SPINS = """
+def spins(a, b):
+    M, K = a.shape
+    while M > 2:
+        pass
+    return a @ b
+"""
+
+
 @pytest.mark.lane("full")
-def test_a_slow_case_is_not_taken_for_the_smallest_that_hangs():
-    """Candidates first get a fraction of the limit, which is too little on a busy machine."""
-    tried = []
-
-    def run(case):
-        until = time.process_time() + (60 if case.M > 2 else 0.1)
-        while time.process_time() < until:
-            pass
-
-    case = Case(5, 4, 3, "fp16")
-    smallest_case = smallest(
-        case, Contract(), run, "hang", (0.4, 1 << 40), lambda: tried.append(None)
-    )
-    assert (smallest_case.M, smallest_case.N, smallest_case.K) == (3, 1, 1)
-    assert len(tried) < MOST_RUNS
-
-
-def test_a_candidate_that_runs_out_of_free_memory_is_no_smaller_case(monkeypatch):
-    """It did not reach the limit that the case broke."""
-    monkeypatch.setattr("gemmproof.worker.crash_shrink.available_memory", lambda: 1)
-    case = Case(5, 4, 3, "fp16")
-    limits = (60.0, 1 << 40)
-    shrunk = smallest(case, Contract(), lambda case: time.sleep(60), "memory", limits, int)
-    assert shrunk == case
+def test_a_wrapper_that_hangs_takes_the_time_limit_of_one_call(tmp_path, monkeypatch):
+    """A proof calls the wrapper too, and gives up early; no smaller case that hangs is tried."""
+    monkeypatch.chdir(tmp_path)
+    Path("spinning.py").write_text(SPINS)
+    started, start = [], supervisor._start
+    monkeypatch.setattr(supervisor, "_start", lambda *given: started.append(1) or start(*given))
+    kernel = KernelRef("spins", target=parse("spinning.py:spins"), contract=Contract())
+    report, _ = judge(CheckRequest(kernel, max_examples=4, proof=True), Limits(case=4))
+    assert [(f.fault, f.where) for f in report.findings] == [("hang", "spinning.py:4")]
+    assert len(started) == 1

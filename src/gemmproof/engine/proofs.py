@@ -9,8 +9,13 @@ contradicts itself, which is an error and no finding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import FrameType
 
 from gemmproof.engine.observe import CaseResult
 from gemmproof.properties import property_table as table
@@ -21,7 +26,8 @@ from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, Proof, Proofs
-from gemmproof.reference.provenance import format_error, is_interrupt
+from gemmproof.reference.provenance import format_error, is_interrupt, owner
+from gemmproof.reference.simulation import Where
 from gemmproof.report.record import CONTRADICTED, Note, ProofResult, Report
 from gemmproof.worker.protocol import Listener, ProofEnded, ProofStarted
 
@@ -79,21 +85,76 @@ def attempt(
     """
     tell(ProofStarted(PROVABLE, seconds))
     try:
-        result = _read(kernel, (prove or _load())(kernel, target, seconds))
+        with _interrupt_loops(STUCK * seconds):
+            result = _read(kernel, (prove or _load())(kernel, target, seconds))
     except BaseException as error:  # it runs the wrapper, which may raise anything
         if is_interrupt(error):
             raise
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == "z3"
-        reason = (
-            "z3-solver is not installed"
-            if is_missing
-            else f"the proof raised {format_error(error)}"
-        )
+        reason = f"the proof raised {format_error(error)}"
+        if is_missing or isinstance(error, EndlessLoop):
+            reason = "z3-solver is not installed" if is_missing else str(error)
         result = ProofAttempt(
             Proofs(tuple(Proof(name, NOT_DECIDED, why=reason) for name in PROVABLE))
         )
     tell(ProofEnded())
     return result
+
+
+STUCK = 0.3  # of a proof's seconds: the CPU time that a wrapper may take between two launches
+TICKS = 6  # looks at its stack in this time
+
+
+class EndlessLoop(BaseException):
+    """A traced wrapper takes too long to make its next launch.
+
+    No Exception, because the wrapper or the tracer would go on.
+    """
+
+
+@contextmanager
+def _interrupt_loops(seconds: float) -> Iterator[None]:
+    """Within this context EndlessLoop is raised in a wrapper that loops for so much CPU time.
+
+    The solver counts its own work, and a wrapper's loop does none. Only the main thread can be
+    interrupted; elsewhere, and in a call that does not return to Python, nothing is raised.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGPROF) is not signal.SIG_DFL:
+        yield
+        return
+    looping: FrameType | None = None
+    looks = 0
+
+    def look(number: int, frame: FrameType | None) -> None:
+        nonlocal looping, looks
+        wrapper = _find_wrapper(frame)
+        looks = looks + 1 if wrapper is not None and wrapper is looping else 0
+        looping = wrapper
+        if looping is not None and looks >= TICKS:
+            where = Where(looping.f_code.co_filename, looping.f_lineno, looping.f_code.co_name)
+            raise EndlessLoop(f"{where}: the wrapper loops without a launch for {seconds:g} s")
+
+    signal.signal(signal.SIGPROF, look)
+    signal.setitimer(signal.ITIMER_PROF, seconds / TICKS, seconds / TICKS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+
+
+def _find_wrapper(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame of a traced wrapper, None if none runs or if it launches."""
+    while frame is not None and os.path.basename(frame.f_code.co_filename) not in _BOUNDARIES:
+        if owner(frame.f_code.co_filename) != "library":
+            return frame
+        frame = frame.f_back
+    return None
+
+
+# the files of the prover that calls wrappers, and of the hook that makes TTIR of a launch
+_BOUNDARIES = ("prove.py", "traced_launches.py", os.path.basename(__file__))
 
 
 def _load() -> Prover:

@@ -32,16 +32,16 @@ def report_own_exits(emit: Listener) -> None:
         if event in ("os.kill", "os.killpg"):
             number, own = int(arguments[1]), (worker, 0, -worker)  # a worker leads its group
             if arguments[0] in own and number:
-                tell(f"the wrapper sent its own process {format_signal(number)}", -number)
+                tell(f"the process sent itself {format_signal(number)}", -number)
 
     leave, raise_signal = os._exit, signal.raise_signal
 
     def leave_with_line(status: int) -> None:
-        tell(f"the wrapper called os._exit({status})", status & 0xFF)
+        tell(f"os._exit({status}) was called", status & 0xFF)
         leave(status)
 
     def raise_with_line(signalnum: int) -> None:
-        tell(f"the wrapper sent its own process {format_signal(signalnum)}", -int(signalnum))
+        tell(f"the process sent itself {format_signal(signalnum)}", -int(signalnum))
         raise_signal(signalnum)
 
     os._exit = leave_with_line  # type: ignore[assignment]

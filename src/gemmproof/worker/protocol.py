@@ -162,7 +162,7 @@ class Failed:
     """The function raised.
 
     "error": the target cannot be judged; "internal": gemmproof itself failed; "left": the target
-    called sys.exit, at the line `where`; "full": gemmproof itself was refused memory.
+    called sys.exit or raised KeyboardInterrupt, at the line `where`; "full": gemmproof itself was refused memory.
     """
 
     kind: Literal["error", "internal", "left", "full"]

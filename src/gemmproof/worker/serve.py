@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 from gemmproof.properties.codec import decode
-from gemmproof.reference.provenance import Heartbeat, format_error, words_of
+from gemmproof.reference.provenance import Heartbeat, format_error, is_interrupt, words_of
 from gemmproof.target import TargetError, line_of
 from gemmproof.worker.own_exits import report_own_exits
 from gemmproof.worker.processes import die_with_parent, resident
@@ -37,7 +37,7 @@ def main(folder: str) -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     path = Path(folder)
-    stack = (path / STACK).open("a")  # the supervisor may empty it
+    stack = (path / STACK).open("w")
     faulthandler.enable(stack, all_threads=False)
     faulthandler.register(WHERE_SIGNAL, stack, all_threads=False)
     emit = open_events(path, resident)
@@ -47,11 +47,11 @@ def main(folder: str) -> None:
         emit(Done(serve(call, WorkerContext(emit, call.seconds, call.memory, path))))
     except TargetError as error:
         emit(Failed("error", str(error)))
-    except SystemExit as error:
+    except (SystemExit, KeyboardInterrupt) as error:
+        if is_interrupt(error):  # end as other processes do
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
         emit(Failed("left", f"{type(error).__name__}({words_of(error)})", line_of(error)))
-    except KeyboardInterrupt:  # SIGINT: end as other processes do
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
     except MemoryError as error:
         text = str(error) or type(error).__name__
         emit(Failed("full", f"this machine refused an allocation of gemmproof itself ({text})"))

@@ -157,8 +157,6 @@ def _frames(stack: Path) -> Iterator[tuple[str, str]]:
 # -- supervisor ----------------------------------------------------------------------------------
 Worker = subprocess.Popen[bytes] | ForkedWorker
 TICK = 0.05  # seconds between two polls of the worker
-HASTE = 10  # a proof is first asked for its line after this fraction of a case's time
-STUCK = 3  # answers in a row that name the target's own code
 KEPT_OUTPUT = 16 * 1024  # bytes of the target's last output that are kept
 _stopping = threading.Event()  # workers are no longer waited for
 
@@ -311,7 +309,6 @@ def _follow(
     clock = Clock(lambda: processes.group_of(process.pid))
     looked, printed = time.monotonic(), 0
     still = total = 0.0
-    ask_at, stuck = limits.case / HASTE, 0
     with (path / EVENTS).open("rb") as events:
         while not _stopping.is_set():
             open_ = bool(selector.get_map())
@@ -341,14 +338,6 @@ def _follow(
             printed = worker.output_bytes
             still, total = still + spent, total + spent * (worker.cases > 0)
             used = processes.memory_of_group(process.pid)
-            if worker.proof is None:
-                ask_at, stuck = limits.case / HASTE, 0
-            elif still > ask_at:
-                ask_at = still + limits.case / HASTE / 2
-                stuck = stuck + 1 if _is_in_target(process, path / STACK) else 0
-                if stuck == STUCK:  # no need to wait as long as a proof may take
-                    worker.end, worker.how = "hang", f"it still ran after {still:.1f} s"
-                    break
             end = find_broken(limits, worker, used, still, total)
             if end:
                 # A worker that fills memory gets little time to answer.
@@ -390,14 +379,6 @@ def _read_events(events: BinaryIO, worker: WorkerExit, listener: Listener) -> bo
         listener(event)
         moved = True
     return moved
-
-
-def _is_in_target(process: Worker, stack: Path) -> bool:
-    """Return whether the innermost frame of a worker is the target's own code, as in a loop."""
-    os.truncate(stack, 0)
-    _ask_where(process, stack, 1.0)
-    name, _ = next(_frames(stack), ("<string>", ""))
-    return owner(name) != "library"
 
 
 def _ask_where(process: Worker, stack: Path, seconds: float) -> None:
