@@ -22,6 +22,7 @@ from gemmproof.properties.codec import encode
 from gemmproof.properties.kernel import KernelUnderTest, Operand, is_triton
 from gemmproof.reference.provenance import format_error, owner
 from gemmproof.report.record import Identity, hash_texts
+from gemmproof.target import LOADED
 
 # -- parts ---------------------------------------------------------------------------------------
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -89,6 +90,7 @@ class ModuleText:
     """
 
     module: str
+    path: str
     written: float
     parts: list[Statement] = field(default_factory=list)
     binding: dict[str, list[Statement]] = field(default_factory=dict)
@@ -125,12 +127,17 @@ def read_source(path: str, module: str) -> ModuleText | None:
 def _read_source(path: str, module: str, state: tuple[int, int]) -> ModuleText | None:
     try:
         text = Path(path).read_text(encoding="utf-8")
-        tree = ast.parse(text)
+        return make_module(text, path, module, state[0] / 1e9)
     except (OSError, ValueError, SyntaxError):
         return None
+
+
+def make_module(text: str, path: str, module: str = "", written: float = 0) -> ModuleText:
+    """Return the parts of a module's text. Raises SyntaxError or ValueError if it is no Python."""
+    tree = ast.parse(text)
     lines = text.splitlines()
     package = module if Path(path).stem == "__init__" else module.rpartition(".")[0]
-    source = ModuleText(module, state[0] / 1e9)
+    source = ModuleText(module, path, written)
     for node in tree.body:
         segment = "\n".join(lines[first_line(node) - 1 : last_line(node)])
         imports = dict(_list_imports(node, package))
@@ -211,7 +218,6 @@ def find_file(module: str) -> str | None:
 
 # -- source --------------------------------------------------------------------------------------
 Chains = tuple[tuple[str, ...], ...]
-LOADED = "gemmproof_target_"  # the prefix of target.py for a file that it loads by path
 
 
 class Rewritten(Exception):
@@ -234,6 +240,14 @@ def trace(*roots: object, imported: float = math.inf) -> dict[str, str]:
         digests_by_label.setdefault(part.label, []).append(part.digest)
     traced = {label: " ".join(sorted(digests)) for label, digests in digests_by_label.items()}
     return dict(sorted({**traced, **walk.untraced}.items()))
+
+
+def list_reached(*roots: object) -> list[Statement]:
+    """Return the parts that functions can reach."""
+    walk = _Walk()
+    for root in roots:
+        walk.enter(root)
+    return list(walk.seen)
 
 
 class _Walk:

@@ -177,6 +177,7 @@ def bind_call(text: str, names: Iterable[str], known: Mapping[str, Any]) -> Any:
 
 
 # -- target --------------------------------------------------------------------------------------
+LOADED = "file_of_"  # before the name of a file's module, if that name is taken
 TARGET_FORM = "path/to/file.py:function or package.module:function"
 
 
@@ -194,6 +195,11 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.function}"
+
+    @property
+    def file(self) -> str:
+        """The file, or the one that a module of this name has in its folder."""
+        return self.path if self.is_file else f"{self.path.replace('.', os.sep)}.py"
 
     @property
     def name(self) -> str:
@@ -278,7 +284,7 @@ def load_file(path: Path) -> ModuleType:
         return call_theirs(str(path), "importing it", lambda: _import_named(name))
     # A single file may have any name, including that of a module of Python's or ours.
     is_taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
-    name = f"gemmproof_target_{path.stem}" if is_taken else path.stem
+    name = f"{LOADED}{path.stem}" if is_taken else path.stem
     return call_theirs(str(path), "importing it", lambda: _execute(path, name))
 
 

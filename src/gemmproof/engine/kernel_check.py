@@ -13,6 +13,7 @@ from gemmproof.backends.cuda import check_alone, launch_cases
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
 from gemmproof.contract_search.limits import find_limits, find_needed, sharpen
 from gemmproof.contract_search.steps import ContractStep
+from gemmproof.engine.checker_reads import note_reads
 from gemmproof.engine.draw import list_cases, require_arguments
 from gemmproof.engine.findings import (
     DIAGNOSED,
@@ -199,10 +200,9 @@ def check(
         )
 
     if kernel.device_only:
-        return alone()
-    ctx = _CheckState(
-        kernel, backend, tell, begin_report(kernel, launch), find_state(kernel.launch)
-    )
+        return note_reads(alone(), kernel)
+    begun = note_reads(begin_report(kernel, launch), kernel)
+    ctx = _CheckState(kernel, backend, tell, begun, find_state(kernel.launch))
     emit_partial(tell, ctx.begun)
     began = time.perf_counter()
     try:
@@ -212,7 +212,7 @@ def check(
             ctx.attempt = attempt(kernel, target, proof_seconds, tell, _prove)
         drawn, findings = _check(ctx, max_examples, seed, case, () if case else first)
         if launch and not findings and any(judged.is_unseen for judged in drawn):
-            return alone()
+            return note_reads(alone(), kernel)
         if proof and _run is None:
             findings = label_missing(findings, kernel, target, ctx.state.restore)
         report = make_report(kernel, drawn, findings)
@@ -228,7 +228,8 @@ def check(
             report = replace(report, limits=more(ctx, report, decides))
     finally:
         ctx.state.restore()  # the next kernel in this process starts from the same state
-    return judge_compiled(report, kernel, target, case, max_examples, began)
+    report = judge_compiled(report, kernel, target, case, max_examples, began)
+    return note_reads(report, kernel)
 
 
 def _check(

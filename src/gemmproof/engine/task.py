@@ -153,6 +153,9 @@ def _load(
     module, _, function = request.engine.partition(":")
     engine = getattr(import_module(module), function)
     context.emit(Ready())
+    from gemmproof.engine.checker_reads import listen
+
+    listen()
     kernel = find_kernel(request.kernel)
     from gemmproof.properties.contract import WITHOUT
 

@@ -33,9 +33,7 @@ def smallest(
             return None
         runs += 1
         allowed = min(memory, int(0.8 * available_memory()))
-        ending = run_forked(
-            lambda send: run(candidate), lambda result: None, seconds, allowed
-        )
+        ending = run_forked(lambda send: run(candidate), lambda result: None, seconds, allowed)
         tried()
         return ending.kind == "crash"
 

@@ -19,6 +19,7 @@ from gemmproof.target import (
     load_file,
     require_case,
 )
+from gemmproof.worker.appearance import show_program
 from gemmproof.worker.protocol import Ready, WorkerContext
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def find_kernel(ref: KernelRef) -> KernelUnderTest:
     from gemmproof.properties.contract import ROLES, Contract
     from gemmproof.properties.kernel import KernelUnderTest
 
+    show_program(str(ref.target.file if ref.target else ref.conftest))
     sys.path[:] = dict.fromkeys([*ref.path, *sys.path])
     if ref.conftest is not None:
         kernels = {kernel.name: kernel for kernel in list_kernels(ref.conftest)}

@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,12 +27,15 @@ class WorkerCall:
     `function` is "module:function": it takes `request`, a record of the type that it declares, and
     the WorkerContext. The record that it returns is the result. `seconds` are counted, for each
     simulated call and each candidate of a shrink; `memory` is in bytes, for the worker.
+    `variables` are the user's values of the environment variables that workers have values of their
+    own for, None for those that the user has not set.
     """
 
     function: str
     request: Any
     seconds: float
     memory: int
+    variables: dict[str, str | None] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Write the call to its folder, and create the files that the worker writes."""

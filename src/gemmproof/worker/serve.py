@@ -16,6 +16,7 @@ from typing import Any, get_type_hints
 from gemmproof.properties.codec import decode
 from gemmproof.reference.provenance import Heartbeat, format_error, is_interrupt, words_of
 from gemmproof.target import TargetError, line_of
+from gemmproof.worker.appearance import show_variables
 from gemmproof.worker.own_exits import report_own_exits
 from gemmproof.worker.processes import die_with_parent, resident
 from gemmproof.worker.protocol import (
@@ -44,6 +45,7 @@ def main(folder: str) -> None:
     report_own_exits(emit)
     try:
         call = WorkerCall.read(path)
+        show_variables(call.variables)
         emit(Done(serve(call, WorkerContext(emit, call.seconds, call.memory, path))))
     except TargetError as error:
         emit(Failed("error", str(error)))

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from gemmproof.reference.provenance import format_count, is_ours, owner
 from gemmproof.worker import fork_server, processes
+from gemmproof.worker.appearance import OWN_VARIABLES
 from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.fork_server import ForkedWorker, ForkServer, Lost
 from gemmproof.worker.processes import Clock
@@ -178,7 +179,8 @@ def watch(
     """
     started = time.monotonic()
     server = None if fresh else fork_server.find_server()
-    call = WorkerCall(function, request, limits.case, limits.memory)
+    variables = {name: os.environ.get(name) for name in OWN_VARIABLES}
+    call = WorkerCall(function, request, limits.case, limits.memory, variables)
     worker = _watch(call, limits, listener, server, tick)
     if worker is None:  # the server died, for no reason of the worker's
         worker = _watch(call, limits, listener, None, tick)

@@ -1,0 +1,76 @@
+"""Wrappers that look for their checker are named with the line; those that only look alike are not.
+
+Each wrapper of the corpus marks the line that looks.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+from tests.corpora.checker_reads import helper, innocent, looks
+
+from gemmproof import Contract, KernelUnderTest
+from gemmproof.engine import checker_reads
+from gemmproof.engine.checker_reads import find_reads
+from gemmproof.engine.kernel_check import check
+
+MARK = "# looks"
+NOT_WRAPPERS = ("right", "choose", "is_there", "is_loaded", "main", "text_that_is_executed")
+
+
+def list_wrappers(module):
+    """List the wrappers of a module."""
+    return [
+        pytest.param(value, id=name)
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__
+        and name not in NOT_WRAPPERS
+        and callable(value)
+        and not isinstance(value, type)
+    ]
+
+
+LOOKS, INNOCENT = list_wrappers(looks), list_wrappers(innocent)
+
+
+def find_marks(module):
+    """Return the marked lines of a module."""
+    lines = Path(module.__file__).read_text().splitlines()
+    return [number for number, line in enumerate(lines, 1) if line.endswith(MARK)]
+
+
+def list_lines(launch):
+    return [str(read) for read in find_reads(KernelUnderTest("wrapper", launch, Contract()))]
+
+
+def expect_place(launch):
+    """Return where the wrapper, or what it calls, is marked."""
+    if launch is looks.help_of_another_module:
+        return f"helper.py:{find_marks(helper)[0]}"
+    if launch is looks.name_passed_to_a_function:
+        launch = looks.is_there
+    code = looks.Product if isinstance(launch, looks.Product) else launch
+    lines, first = inspect.getsourcelines(code)
+    (marked,) = (first + i for i, line in enumerate(lines) if line.rstrip().endswith(MARK))
+    return f"looks.py:{marked}"
+
+
+@pytest.mark.parametrize("launch", LOOKS)
+def test_a_wrapper_that_looks_for_its_checker_is_named_with_the_line(launch):
+    (line,) = list_lines(launch)
+    assert line.startswith(f"{expect_place(launch)} ")
+
+
+@pytest.mark.parametrize("launch", INNOCENT)
+def test_a_wrapper_that_only_looks_alike_is_not_named(launch):
+    assert list_lines(launch) == []
+
+
+def test_there_are_enough_of_them():
+    assert (len(LOOKS) >= 30, len(INNOCENT) >= 15) == (True, True)
+
+
+def test_the_ways_are_described(texts):
+    texts("reads of the checker", "\n".join(line for x in LOOKS for line in list_lines(*x.values)))
