@@ -12,9 +12,13 @@ import pytest
 from tests.corpora.checker_reads import helper, innocent, looks
 
 from gemmproof import Contract, KernelUnderTest
-from gemmproof.engine import checker_reads
+from gemmproof.engine.assemble import judge
 from gemmproof.engine.checker_reads import find_reads
 from gemmproof.engine.kernel_check import check
+from gemmproof.engine.request import CheckRequest
+from gemmproof.report.text import lines
+from gemmproof.target import KernelRef, parse
+from gemmproof.worker.supervisor import Limits
 
 MARK = "# looks"
 NOT_WRAPPERS = ("right", "choose", "is_there", "is_loaded", "main", "text_that_is_executed")
@@ -74,3 +78,24 @@ def test_there_are_enough_of_them():
 
 def test_the_ways_are_described(texts):
     texts("reads of the checker", "\n".join(line for x in LOOKS for line in list_lines(*x.values)))
+
+
+@pytest.mark.parametrize("name", ["name_in_modules", "depth_of_the_stack"])
+def test_the_verdict_line_names_it(name):
+    report = check(KernelUnderTest(name, getattr(looks, name), Contract()), max_examples=2)
+    note = list_lines(getattr(looks, name))[0]
+    assert (report.verdict, report.note, report.findings) == ("incomplete", note, ())
+    assert [text for text, _ in lines(report, str)][-1].endswith(f"; {note}")
+
+
+@pytest.mark.lane("full")
+def test_executed_text_is_judged_when_it_runs(tmp_path):
+    kernel = KernelRef(
+        "f", target=parse(f"{looks.__file__}:text_that_is_executed"), contract=Contract()
+    )
+    request = CheckRequest(kernel, max_examples=2)
+    report, _ = judge(request, Limits())
+    line = 1 + next(
+        n for n, x in enumerate(Path(looks.__file__).read_text().splitlines()) if "    exec(" in x
+    )
+    assert report.note == f"looks.py:{line} looks for gemmproof in sys.modules"

@@ -93,6 +93,33 @@ def shallow(a, b):
     return launch(a, b, tile=(64, 64, 8))
 
 
+def short(a, b):
+    """Launch with too few registers for the accumulator of a small tile."""
+    return launch(a, b, tile=(64, 64, 16), maxnreg=32)
+
+
+@triton.jit
+def outer_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ACC: tl.constexpr,
+    PRECISION: tl.constexpr, EVERY: tl.constexpr,
+):  # fmt: skip
+    """Add a column times a row for each k, without a dot."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=ACC)
+    for k in range(0, K):
+        a = tl.load(a_ptr + m * stride_am + k * stride_ak, mask=m < M, other=0.0)
+        b = tl.load(b_ptr + k * stride_bk + n * stride_bn, mask=n < N, other=0.0)
+        acc += a[:, None] * b[None, :]
+    c_ptrs = c_ptr + m[:, None] * stride_cm + n[None, :] * stride_cn
+    tl.store(c_ptrs, acc, mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+def outer(a, b):
+    return launch(a, b, kernel=outer_kernel)
+
+
 def spilling(a, b):
     """Launch with fewer registers than the accumulator takes."""
     return launch(a, b, tile=(64, 128, 32), maxnreg=64)

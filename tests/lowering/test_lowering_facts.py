@@ -5,6 +5,8 @@ from tests.lowering import lowered_kernels
 from tests.lowering.lower import compile_only, count_sass, read_usage
 from tests.support.lanes import first_of_each
 
+from gemmproof.lowering.text import describe
+
 #: A wrapper, format and target; an instruction's unit, shape and formats, and its name in SASS.
 DOTS = {
     "ampere": (
@@ -47,6 +49,7 @@ def check_binary(compiled, facts, workdir):
     assert needs.static_shared == usage["SHARED"]
     assert needs.threads == 32 * compiled.metadata.num_warps
     assert (needs.spills > 0) == any(name.startswith("STL") for name in sass)
+    assert (needs.spill_loads > 0) == any(name.startswith("LDL") for name in sass)
     for kind, names in (("store", "STG.E"), ("load", "LDG.E"), ("async copy", "LDGSTS.E")):
         counted = {x.bytes: 0 for x in facts.accesses if x.kind == kind}
         for x in facts.accesses:
@@ -124,6 +127,37 @@ def test_a_length_that_nothing_divides_costs_the_wide_loads(tmp_path):
     assert facts.specialised["stride_ak"] == "1"
     assert facts.specialised["stride_bk"] == facts.specialised["K"] == "16"
     check_binary(compiled, facts, tmp_path)
+
+
+@pytest.mark.parametrize("gpu", ["sm_90", "sm_100"])
+def test_multiply_adds_are_counted_by_value_and_shown_by_instruction(gpu, tmp_path, texts):
+    """From sm_100 on an instruction multiplies and adds a pair of values."""
+    compiled, facts = compile_only(lowered_kernels.outer, tmp_path, gpu, "fp32")
+    name = "fma.rn.f32x2" if gpu == "sm_100" else "fma.rn.f32"
+    (line,) = facts.multiply_adds
+    (instruction,) = line.instructions
+    assert instruction.name == name
+    # of a tile of 64 x 64, a thread of 128
+    assert instruction.count == 32
+    assert compiled.asm["ptx"].count(f"{name} ") == (16 if gpu == "sm_100" else 32)
+    shown = [text for text, _ in describe(facts) if "fused" in text]
+    texts(f"multiply-adds of {gpu}", "\n".join(shown))
+
+
+@pytest.mark.parametrize("gpu", ["sm_90", "sm_100"])
+def test_bytes_spilled_are_those_that_ptxas_reports(gpu, tmp_path):
+    """The stack frame of a thread is another number: it is a multiple of 8."""
+    compiled, facts = compile_only(lowered_kernels.short, tmp_path, gpu, "fp32")
+    line = next(x for x in compiled.asm["ptxas"].splitlines() if "spill stores" in x)
+    needs = facts.resources
+    assert (
+        line.split()
+        == (
+            f"{needs.stack} bytes stack frame, {needs.spill_stores} bytes spill stores, "
+            f"{needs.spill_loads} bytes spill loads"
+        ).split()
+    )
+    assert needs.spills == needs.spill_stores > 0
 
 
 @pytest.mark.lane("full")

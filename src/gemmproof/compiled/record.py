@@ -143,11 +143,12 @@ class Resources:
 
     `stack` is the stack frame of a thread in bytes, of which the program itself declares
     `declared`. `spill_stores` and `spill_loads` are the bytes that a thread's instructions store
-    and load for lack of registers, as `ptxas -v` reports them. `shared` is the size that the launch requests for a block, of the
-    `shared_limit` that the target has for it; `static_shared` is the one in the binary's table
-    (from Hopper on the KiB that the system itself keeps, which the limit excludes); `threads` is
-    the size of a block. `accumulation_registers`, `scalar_registers` and `spilled_registers` are
-    AMD's, `tensor_memory` is Blackwell's, in columns. None if the target does not report it.
+    and load for lack of registers, as `ptxas -v` reports them. `shared` is the size that the launch
+    requests for a block, of the `shared_limit` that the target has for it; `static_shared` is the
+    one in the binary's table (from Hopper on the KiB that the system itself keeps, which the limit
+    excludes); `threads` is the size of a block. `accumulation_registers`, `scalar_registers` and
+    `spilled_registers` are AMD's, `tensor_memory` is Blackwell's, in columns. None if the target
+    does not report it.
     """
 
     registers: int | None

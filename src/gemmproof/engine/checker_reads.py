@@ -134,19 +134,22 @@ def find_reads(kernel: KernelUnderTest) -> tuple[CheckerRead, ...]:
     for part in reached:
         parts.setdefault(part.source, []).append(part)
     reads = [read for module, own in parts.items() for read in _scan(module, own)]
-    return tuple(dict.fromkeys([*reads, *_executed]))
+    return tuple({read.where: read for read in (*_executed, *reads)}.values())
 
 
 SHOWN = 3  # lines in a report
 
 
 def note_reads(report: Report, kernel: KernelUnderTest) -> Report:
-    """Return the report with the lines that look for the checker: what they decide is not judged."""
+    """Return the report with the lines that look for the checker.
+
+    It is incomplete: a call in production may do something else.
+    """
     reads = find_reads(kernel)
     for read in reads[:SHOWN]:
         report = report.with_note(str(read), "incomplete")
-    if more := len(reads) - SHOWN if len(reads) > SHOWN else 0:
-        report = report.with_note(f"{format_count(more, 'more line')} look for the checker")
+    if len(reads) > SHOWN:
+        report = report.with_note(f"and {format_count(len(reads) - SHOWN, 'such line')} more")
     return report
 
 
@@ -154,11 +157,11 @@ def _scan(module: ModuleText, parts: Iterable[Statement]) -> Iterator[CheckerRea
     """Yield the first read of each line of some parts of a module."""
     parts = list(parts)
     names = _read_names(module, parts)
-    found = [read for part in parts for node in ast.walk(part.node) for read in _judge(node, names)]
-    nodes = {node for node, _ in found}
+    reads = [read for part in parts for node in ast.walk(part.node) for read in _judge(node, names)]
+    nodes = {node for node, _ in reads}
     first: dict[int, str] = {}
     # where a name is looked for says more than the name
-    for node, how in sorted(found, key=lambda read: read[1].startswith(COMPARES)):
+    for node, how in sorted(reads, key=lambda read: read[1].startswith(COMPARES)):
         # what depends on the answer of another line looks for nothing itself
         if names.kinds(node, direct=True) or not nodes & names.list_behind(node):
             first.setdefault(node.lineno, how)
@@ -579,9 +582,9 @@ def _judge_text(decision: ast.expr, names: _Names) -> str:
     if isinstance(decision, ast.BinOp):
         return ""
     for node in ast.walk(decision):
-        if isinstance(node, ast.Name | ast.Attribute):
-            if (name := names.dotted(node)) and (found := _STAND_INS.search(name)):
-                return f"looks for the class {found[0]}"
+        dotted = names.dotted(node) if isinstance(node, ast.Name | ast.Attribute) else ""
+        if stand_in := _STAND_INS.search(dotted):
+            return f"looks for the class {stand_in[0]}"
     if not isinstance(decision, ast.Compare | ast.Call):
         return ""
     name = next((x for x in names.texts(decision) if "gemmproof" in x.lower()), "")

@@ -131,7 +131,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Exits:
-    """The target is about to end its own process, at the line `where` of `file`; `how` says by what.
+    """The target is about to end its own process, at the line `where` of `file`, as `how` says.
 
     `status` is the exit status that follows, negative for a signal.
     """
@@ -165,7 +165,8 @@ class Failed:
     """The function raised.
 
     "error": the target cannot be judged; "internal": gemmproof itself failed; "left": the target
-    called sys.exit or raised KeyboardInterrupt, at the line `where`; "full": gemmproof itself was refused memory.
+    called sys.exit or raised KeyboardInterrupt, at the line `where`; "full": gemmproof itself was
+    refused memory.
     """
 
     kind: Literal["error", "internal", "left", "full"]

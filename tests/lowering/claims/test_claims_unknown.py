@@ -75,18 +75,17 @@ def test_a_dot_beside_one_that_is_not_recognised_is_found_all_the_same(monkeypat
     assert [f.fault for f in judge(contract=full, max_examples=1).findings] == ["no_tensor_core"]
 
 
-def test_a_binary_that_does_not_tell_its_spills(monkeypatch):
-    change(monkeypatch, resources=lambda x: replace(x, stack=None))
+def test_a_compiler_that_does_not_tell_its_spills(monkeypatch):
+    change(monkeypatch, resources=lambda x: replace(x, spill_stores=None))
     report = judge()
     assert (report.verdict, fared(report)[SPILLS]) == ("incomplete", "not run")
 
 
-def test_bytes_that_may_be_those_of_a_function_that_is_called(monkeypatch, texts):
+def test_a_stack_frame_is_no_spill(monkeypatch):
     change(monkeypatch, resources=lambda x: replace(x, stack=x.declared + 64))
+    assert judge().verdict == judge(kernels.printing).verdict == "pass"
+    change(monkeypatch, resources=lambda x: replace(x, stack=0, spill_stores=64))
     assert judge().verdict == "fail"
-    report = judge(kernels.printing)
-    assert (report.verdict, fared(report)[SPILLS]) == ("incomplete", "not run")
-    texts("bytes that a called function may need", report.note)
 
 
 def test_what_a_thread_of_amd_has_in_memory_besides_its_registers(monkeypatch):
