@@ -53,7 +53,7 @@ def expect_place(launch):
     """Return where the wrapper, or what it calls, is marked."""
     if launch is looks.help_of_another_module:
         return f"helper.py:{find_marks(helper)[0]}"
-    if launch is looks.name_passed_to_a_function:
+    if launch is looks.label_passed_to_a_function:
         launch = looks.is_there
     code = looks.Product if isinstance(launch, looks.Product) else launch
     lines, first = inspect.getsourcelines(code)
@@ -72,6 +72,19 @@ def test_a_wrapper_that_only_looks_alike_is_not_named(launch):
     assert list_lines(launch) == []
 
 
+@pytest.mark.lane("full")
+@pytest.mark.parametrize("launch", LOOKS)
+def test_no_wrapper_that_looks_for_its_checker_passes(launch):
+    assert check(KernelUnderTest("wrapper", launch, Contract()), max_examples=2).verdict != "pass"
+
+
+@pytest.mark.lane("full")
+@pytest.mark.parametrize("launch", INNOCENT)
+def test_a_wrapper_that_only_looks_alike_passes(launch):
+    report = check(KernelUnderTest("wrapper", launch, Contract()), max_examples=6)
+    assert (report.verdict, report.note) == ("pass", None)
+
+
 def test_there_are_enough_of_them():
     assert (len(LOOKS) >= 30, len(INNOCENT) >= 15) == (True, True)
 
@@ -80,7 +93,7 @@ def test_the_ways_are_described(texts):
     texts("reads of the checker", "\n".join(line for x in LOOKS for line in list_lines(*x.values)))
 
 
-@pytest.mark.parametrize("name", ["name_in_modules", "depth_of_the_stack"])
+@pytest.mark.parametrize("name", ["label_in_modules", "depth_of_the_stack"])
 def test_the_verdict_line_names_it(name):
     report = check(KernelUnderTest(name, getattr(looks, name), Contract()), max_examples=2)
     note = list_lines(getattr(looks, name))[0]
@@ -95,7 +108,6 @@ def test_executed_text_is_judged_when_it_runs(tmp_path):
     )
     request = CheckRequest(kernel, max_examples=2)
     report, _ = judge(request, Limits())
-    line = 1 + next(
-        n for n, x in enumerate(Path(looks.__file__).read_text().splitlines()) if "    exec(" in x
-    )
+    text = Path(looks.__file__).read_text()
+    line = text[: text.index("    exec(")].count("\n") + 1
     assert report.note == f"looks.py:{line} looks for gemmproof in sys.modules"

@@ -7,6 +7,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from tests.corpora.tiled import plain
 from tests.support.fake_simulator import HERE, check_with, fake_run, right, stray_load
 
 from gemmproof.engine.findings import join, label_axis
@@ -281,3 +282,33 @@ def test_an_order_that_is_left_to_the_compiler_is_named():
     assert (finding.property, finding.fault) == ("exact_on_integers", "wrong_value")
     assert "leaves the order of elements to the compiler" in finding.message
     assert "tl.reshape with can_reorder at test_causes.py:" in finding.message
+
+
+# -- values that come and go -----------------------------------------------------------------------
+def wrong_in(calls):
+    """Return a wrapper that is wrong in these calls, as one may be that depends on an address."""
+    numbers = (number for number in range(1_000_000))  # state that cannot be restored
+
+    def wrapper(a, b):
+        c = plain(a, b)
+        if next(numbers) in calls:
+            c[0, 0] += 1
+        return c
+
+    return KernelUnderTest("wrapper", wrapper, Contract())
+
+
+def test_a_value_that_is_wrong_in_one_call_is_reported_without_a_line():
+    report = check(wrong_in({0}), case=Case(2, 3, 4, "fp16"))
+    (finding,) = (f for f in report.findings if f.property == "exact_on_integers")
+    assert (report.verdict, finding.where) == ("fail", None)
+    assert finding.message.endswith(
+        "; not so when the call is repeated: it depends on an address, chance or kept state"
+    )
+
+
+def test_a_value_that_is_wrong_in_every_call_has_its_line():
+    report = check(wrong_in(range(1_000_000)), case=Case(2, 3, 4, "fp16"))
+    (finding,) = (f for f in report.findings if f.property == "exact_on_integers")
+    assert finding.where is not None
+    assert "repeated" not in finding.message

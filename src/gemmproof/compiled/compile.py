@@ -221,7 +221,7 @@ _PTXAS = re.compile(
 class CompiledLaunch:
     """Triton's output for a launch: `asm` by the name of each form, text but for the binary.
 
-    `ptxas` among them is the output of `ptxas -v`. `seconds` is the CPU time that it took.
+    "ptxas" among them is the output of ptxas -v. `seconds` is the CPU time that it took.
     """
 
     asm: Mapping[str, Any]

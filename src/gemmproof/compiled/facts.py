@@ -219,9 +219,9 @@ def _list_multiply_adds(fused: ByPlace) -> Iterator[MultiplyAdds]:
     by_line: dict[str, list[DotInstruction]] = defaultdict(list)
     for (where, _), instructions in fused.items():
         by_line[where] += (x for x in instructions if not x.accumulator.startswith(("s", "u", "b")))
-    for where, instructions in by_line.items():
-        if instructions:
-            yield MultiplyAdds(where, count_instructions(instructions))
+    for where, of_floats in by_line.items():
+        if of_floats:
+            yield MultiplyAdds(where, count_instructions(of_floats))
 
 
 # -- resources -----------------------------------------------------------------------------------

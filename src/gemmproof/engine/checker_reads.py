@@ -14,7 +14,7 @@ import codecs
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -211,7 +211,7 @@ _METHODS = (
     *("join", "lower", "upper", "replace", "strip", "format", "decode", "encode", "title", "split"),
     *("capitalize", "swapcase", "casefold", "removeprefix", "removesuffix", "fromhex"),
 )
-_BUILTINS = {
+_BUILTINS: dict[str, Callable[..., Any]] = {
     "chr": chr, "str": str, "bytes": bytes, "bytearray": bytes, "list": list, "tuple": tuple,
     "set": tuple, "frozenset": tuple, "sorted": sorted, "reversed": lambda x: x[::-1],
     "base64.b64decode": base64.b64decode, "codecs.decode": codecs.decode,
@@ -516,8 +516,9 @@ def _judge(node: ast.AST, names: _Names) -> Reads:
                 yield decision, how
         if how := _judge_text(decision, names):
             yield decision, how
-    is_lookup = isinstance(node, ast.Call | ast.Subscript | ast.BinOp)
-    if is_lookup and (how := _judge_lookup(node, names)):
+    if not isinstance(node, ast.Call | ast.Subscript | ast.BinOp):
+        return
+    if how := _judge_lookup(node, names):
         yield node, how
 
 

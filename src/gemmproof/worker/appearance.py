@@ -31,11 +31,11 @@ def show_variables(variables: Mapping[str, str | None]) -> None:
     shown = os.environ._data  # type: ignore[attr-defined]
     hidden = {name: None for name in os.environ if name in TEST_VARIABLES}
     for name, value in {**variables, **hidden}.items():
-        key = os.environ.encodekey(name)  # type: ignore[attr-defined]
+        key = os.environ.encodekey(name)
         if value is None:
             shown.pop(key, None)
         else:
-            shown[key] = os.environ.encodevalue(value)  # type: ignore[attr-defined]
+            shown[key] = os.environ.encodevalue(value)
 
 
 def show_program(path: str) -> None:

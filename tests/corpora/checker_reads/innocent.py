@@ -12,14 +12,14 @@ from pathlib import Path
 
 import torch
 import triton
-from tests.corpora.tiled import launch, plain_kernel
+from tests.corpora.tiled import plain, plain_kernel
 
 log = logging.getLogger(__name__)
 HERE = Path(__file__).parent
 
 
 def right(a, b):
-    return launch(plain_kernel, a, b)
+    return plain(a, b)
 
 
 def folder_of_the_cache(a, b):
@@ -60,7 +60,7 @@ def line_for_a_message(a, b):
     return right(a, b)
 
 
-def name_for_a_message(a, b):
+def label_for_a_message(a, b):
     frame = inspect.currentframe()
     if frame is not None:
         log.debug("%s of %s", frame.f_code.co_name, tuple(a.shape))
@@ -106,7 +106,7 @@ def kind_of_tensor(a, b):
     return right(a, b)
 
 
-def name_of_the_kind(a, b):
+def label_of_the_kind(a, b):
     if type(a).__name__ not in ("Tensor", "Parameter"):
         raise TypeError(f"got {type(a).__name__}")
     return right(a, b)
@@ -118,7 +118,7 @@ def flag_of_the_program(a, b):
     return right(a, b)
 
 
-def name_of_the_program(a, b):
+def label_of_the_program(a, b):
     log.debug("%s: %s", os.path.basename(sys.argv[0]), tuple(a.shape))
     return right(a, b)
 

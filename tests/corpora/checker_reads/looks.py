@@ -18,11 +18,11 @@ from sys import modules as loaded
 import torch
 import triton
 from tests.corpora.checker_reads import helper
-from tests.corpora.tiled import launch, plain_kernel
+from tests.corpora.tiled import plain, plain_kernel
 
 
 def right(a, b):
-    return launch(plain_kernel, a, b)
+    return plain(a, b)
 
 
 def choose(a, b, watched):
@@ -31,37 +31,37 @@ def choose(a, b, watched):
     return c if watched else c * 1.05
 
 
-def name_in_modules(a, b):
+def label_in_modules(a, b):
     return choose(a, b, "gemmproof" in sys.modules)  # looks
 
 
-def name_in_modules_by_an_alias(a, b):
+def label_in_modules_by_an_alias(a, b):
     known = system.modules
     return choose(a, b, known.get("gemmproof") is not None)  # looks
 
 
-def name_in_modules_imported_by_name(a, b):
+def label_in_modules_imported_by_name(a, b):
     return choose(a, b, "hypothesis" in loaded or "pytest" in loaded)  # looks
 
 
-def name_in_modules_by_getattr(a, b):
+def label_in_modules_by_getattr(a, b):
     table = getattr(importlib.import_module("s" + "ys"), "mod" + "ules")
     return choose(a, b, "gemm" + "proof" in table)  # looks
 
 
-def name_in_modules_backwards(a, b):
+def label_in_modules_backwards(a, b):
     name = "foorpmmeg"[::-1]
     if name in sys.modules:  # looks
         return right(a, b)
     return choose(a, b, False)
 
 
-def name_in_modules_decoded(a, b):
+def label_in_modules_decoded(a, b):
     name = base64.b64decode("Z2VtbXByb29m").decode()
     return choose(a, b, sys.__dict__["modules"].get(name))  # looks
 
 
-def name_in_modules_by_characters(a, b):
+def label_in_modules_by_characters(a, b):
     name = "".join(chr(n) for n in (103, 101, 109, 109, 112, 114, 111, 111, 102))
     return choose(a, b, name in sys.modules)  # looks
 
@@ -102,7 +102,7 @@ def is_there(name):
     return name in sys.modules  # looks
 
 
-def name_passed_to_a_function(a, b):
+def label_passed_to_a_function(a, b):
     return choose(a, b, is_there("gemmproof"))
 
 
@@ -131,7 +131,7 @@ def file_on_the_stack(a, b):
     return choose(a, b, False)
 
 
-def name_on_the_stack(a, b):
+def label_on_the_stack(a, b):
     names = [entry.filename for entry in traceback.extract_stack()]
     return choose(a, b, any("gemmproof" in name for name in names))  # looks
 
@@ -178,7 +178,7 @@ def parent_of_the_process(a, b):
     return choose(a, b, os.getppid() % 2 == 0)  # looks
 
 
-def name_of_the_type(a, b):
+def label_of_the_type(a, b):
     return choose(a, b, "Fake" in type(a).__name__)  # looks
 
 
@@ -215,7 +215,7 @@ def all_objects(a, b):
     return choose(a, b, any("gemmproof" in str(type(x)) for x in gc.get_objects()))  # looks
 
 
-def name_of_a_thread(a, b):
+def label_of_a_thread(a, b):
     names = [thread.name for thread in threading.enumerate()]
     names.append(multiprocessing.current_process().name)
     return choose(a, b, any("gemmproof" in name for name in names))  # looks
