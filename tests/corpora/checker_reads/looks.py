@@ -170,8 +170,8 @@ def mark_by_getenv(a, b):
 
 
 def command_line_of_the_process(a, b):
-    words = Path("/proc/self/cmdline").read_text()  # looks
-    return choose(a, b, "proof" in words)
+    text = Path("/proc/self/cmdline").read_text()  # looks
+    return choose(a, b, "proof" in text)
 
 
 def parent_of_the_process(a, b):
