@@ -14,7 +14,7 @@ import codecs
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -105,10 +105,12 @@ def _is_named(text: str, kind: str) -> bool:
         return True
     if kind in (TYPE, DEFINITION):
         return _FAKE.search(text) is not None
-    if kind == FRAMES:
-        return Path(text).stem in _list_own_frames()
+    if kind == FRAMES and Path(text).stem in _list_own_frames():
+        return True
+    if kind in (MODULES, OBJECTS) and text in gemmproof.__all__:
+        return not text.islower()
     is_part = len(text) >= SHORTEST and text.lower() in "gemmproof"
-    return is_part and kind in (MODULES, ARGUMENTS, OBJECTS)
+    return is_part and (kind in (MODULES, ARGUMENTS, OBJECTS) or "proof" in text.lower())
 
 
 # -- result --------------------------------------------------------------------------------------
@@ -133,19 +135,31 @@ def find_reads(kernel: KernelUnderTest) -> tuple[CheckerRead, ...]:
     parts: dict[ModuleText, list[Statement]] = {}
     for part in reached:
         parts.setdefault(part.source, []).append(part)
-    reads = [read for module, own in parts.items() for read in _scan(module, own)]
-    return tuple({read.where: read for read in (*_executed, *reads)}.values())
+    return tuple(
+        read
+        for module, own in parts.items()
+        for read in _scan(module, [tree for part in own for tree in _list_host_code(part.node)])
+    )
+
+
+def _list_host_code(part: ast.stmt) -> list[ast.AST]:
+    """Return what of a statement runs on the host: of a kernel, only its decorators."""
+    if isinstance(part, ast.FunctionDef):
+        decorators = [ast.unparse(x).partition("(")[0] for x in part.decorator_list]
+        if any(name.rpartition(".")[2] == "jit" for name in decorators):
+            return [*part.decorator_list]
+    return [part]
 
 
 SHOWN = 3  # lines in a report
 
 
-def note_reads(report: Report, kernel: KernelUnderTest) -> Report:
-    """Return the report with the lines that look for the checker.
+def note_reads(report: Report, found: Iterable[CheckerRead]) -> Report:
+    """Return the report with the lines that look for the checker, also in text that was executed.
 
     It is incomplete: a call in production may do something else.
     """
-    reads = find_reads(kernel)
+    reads = list({read.where: read for read in (*_executed, *found)}.values())
     for read in reads[:SHOWN]:
         report = report.with_note(str(read), "incomplete")
     if len(reads) > SHOWN:
@@ -153,11 +167,10 @@ def note_reads(report: Report, kernel: KernelUnderTest) -> Report:
     return report
 
 
-def _scan(module: ModuleText, parts: Iterable[Statement]) -> Iterator[CheckerRead]:
+def _scan(module: ModuleText, trees: Sequence[ast.AST]) -> Iterator[CheckerRead]:
     """Yield the first read of each line of some parts of a module."""
-    parts = list(parts)
-    names = _read_names(module, parts)
-    reads = [read for part in parts for node in ast.walk(part.node) for read in _judge(node, names)]
+    names = _read_names(module, trees)
+    reads = [read for tree in trees for node in ast.walk(tree) for read in _judge(node, names)]
     nodes = {node for node, _ in reads}
     first: dict[int, str] = {}
     # where a name is looked for says more than the name
@@ -196,9 +209,8 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
             module = make_module(text, frame.f_code.co_filename)
         except (SyntaxError, ValueError):  # the call itself will say so
             return
-        _executed.update(
-            (CheckerRead(where, read.how), None) for read in _scan(module, module.parts)
-        )
+        reads = _scan(module, [part.node for part in module.parts])
+        _executed.update((CheckerRead(where, read.how), None) for read in reads)
 
 
 # -- names ---------------------------------------------------------------------------------------
@@ -233,7 +245,8 @@ class _Names:
     bound: dict[tuple[Scope, str], list[ast.expr]] = field(default_factory=dict)
     scopes: dict[ast.AST, Scope] = field(default_factory=dict)
     returns: dict[str, list[ast.expr]] = field(default_factory=dict)
-    _kinds: dict[tuple[Scope, str], frozenset[str]] = field(default_factory=dict)
+    _kinds: dict[ast.AST, str] = field(default_factory=dict)
+    _dotted: dict[tuple[Scope, str], str] = field(default_factory=dict)
 
     def enter(self, node: ast.AST, scope: Scope = None) -> None:
         """Add the names of a tree in a scope."""
@@ -255,6 +268,11 @@ class _Names:
         for target in targets:
             if value is not None:
                 self._bind(target, value, scope)
+        if isinstance(node, ast.While | ast.For):  # a count of its turns tells what ends it
+            turns = node.test if isinstance(node, ast.While) else node.iter
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.AugAssign):
+                    self._bind(inner.target, turns, scope)
         inner = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else scope
         for child in ast.iter_child_nodes(node):
             self.enter(child, inner)
@@ -291,11 +309,14 @@ class _Names:
             return ""
         match node:
             case ast.Name():
-                _, values = self.values_of(node)
-                if values:
+                key, values = self.values_of(node)
+                if not values:
+                    return self.imports.get(node.id, node.id)
+                if key not in self._dotted:
+                    self._dotted[key] = ""  # a name that is bound to itself
                     known = {self.dotted(value, depth + 1) for value in values}
-                    return known.pop() if len(known) == 1 else ""
-                return self.imports.get(node.id, node.id)
+                    self._dotted[key] = known.pop() if len(known) == 1 else ""
+                return self._dotted[key]
             case ast.Attribute():
                 base = self.dotted(node.value, depth + 1)
                 return f"{base}.{node.attr}" if base else ""
@@ -333,53 +354,32 @@ class _Names:
                 behind.update(inner for value in values for inner in ast.walk(value))
         return behind
 
-    def kinds(self, tree: ast.AST, direct: bool = False) -> frozenset[str]:
-        """Return what the values of an expression were read from, in it if `direct`."""
-        kinds: set[str] = set()
-        for node in ast.walk(tree):
-            if not direct or not isinstance(node, ast.Name):
-                kinds |= self._kinds_at(node)
-        return frozenset(kinds)
+    def kinds(self, tree: ast.AST, direct: bool = False) -> set[str]:
+        """Return what the values of an expression were read from; only in it, if `direct`."""
+        nodes = {*ast.walk(tree), *(() if direct else self.list_behind(tree))}
+        for node in nodes - self._kinds.keys():
+            self._kinds[node] = self._kind_of(node)
+        return {kind for node in nodes if (kind := self._kinds[node])}
 
-    def _kinds_at(self, node: ast.AST) -> frozenset[str]:
-        match node:
-            case ast.Name():
-                key, values = self.values_of(node)
-                if key not in self._kinds:
-                    self._kinds[key] = frozenset()  # a name that is bound to itself
-                    self._kinds[key] = frozenset().union(*map(self.kinds, values))
-                kinds = self._kinds[key]
-                return kinds | {_VALUES[name]} if (name := self.dotted(node)) in _VALUES else kinds
-            case ast.Attribute(attr=attr):
-                name = self.dotted(node)
-                if name in _VALUES:
-                    return frozenset({_VALUES[name]})
-                if attr in _OF_FRAMES:
-                    return frozenset({FRAMES})
-                if attr == "__class__":
-                    return frozenset({TYPE})
-                if attr in _OF_DEFINITIONS and self._is_library(node.value):
-                    return frozenset({DEFINITION})
-            case ast.Subscript() if (name := self.dotted(node)) in _VALUES:
-                return frozenset({_VALUES[name]})
-            case ast.Call():
-                name = self.dotted(node)
-                if name in _VALUES:
-                    return frozenset({_VALUES[name]})
-                name = self.dotted(node.func)
-                if name in _CALLS and (name != "type" or len(node.args) == 1):
-                    return frozenset({_CALLS[name]})
-                if _MODE.search(name):
-                    return frozenset({MODES})
-                if name in _SOURCE and node.args and self._is_library(node.args[0]):
-                    return frozenset({DEFINITION})
-                values = self.returns.get(name.rpartition(".")[2], [])
-                key = (None, f"{name}()")
-                if values and key not in self._kinds:
-                    self._kinds[key] = frozenset()
-                    self._kinds[key] = frozenset().union(*map(self.kinds, values))
-                return self._kinds.get(key, frozenset())
-        return frozenset()
+    def _kind_of(self, node: ast.AST) -> str:
+        """Return what a node reads itself, "" for nothing that may show the checker."""
+        if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
+            return ""
+        name = self.dotted(node)
+        if name in _VALUES:
+            return _VALUES[name]
+        if isinstance(node, ast.Attribute):
+            if node.attr in _OF_DEFINITIONS and self._is_library(node.value):
+                return DEFINITION
+            return FRAMES if node.attr in _OF_FRAMES else TYPE * (node.attr == "__class__")
+        if not isinstance(node, ast.Call):
+            return ""
+        function = self.dotted(node.func)
+        if function in _CALLS and (function != "type" or len(node.args) == 1):
+            return _CALLS[function]
+        if function in _SOURCE and node.args and self._is_library(node.args[0]):
+            return DEFINITION
+        return MODES if _MODE.search(function) else ""
 
     def _is_library(self, node: ast.expr) -> bool:
         """Return whether an expression is a function of torch or Triton, or a kernel's `run`."""
@@ -485,14 +485,14 @@ def _list_texts(value: Any) -> Iterator[str]:
             yield from _list_texts(each)
 
 
-def _read_names(module: ModuleText, parts: Iterable[Statement]) -> _Names:
+def _read_names(module: ModuleText, trees: Iterable[ast.AST]) -> _Names:
     """Return the names of some parts of a module."""
     names = _Names()
     for part in module.parts:
         for name, imported in part.imports.items():
             names.imports[name] = ".".join(filter(None, [imported.module, imported.name]))
-    for part in parts:
-        names.enter(part.node)
+    for tree in trees:
+        names.enter(tree)
     functions = {x.name: x for x in names.scopes if isinstance(x, ast.FunctionDef)}
     for node in names.scopes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):

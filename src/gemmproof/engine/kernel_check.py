@@ -13,7 +13,7 @@ from gemmproof.backends.cuda import check_alone, launch_cases
 from gemmproof.backends.simulate import SECONDS, Runner, Simulator
 from gemmproof.contract_search.limits import find_limits, find_needed, sharpen
 from gemmproof.contract_search.steps import ContractStep
-from gemmproof.engine.checker_reads import note_reads
+from gemmproof.engine.checker_reads import find_reads, note_reads
 from gemmproof.engine.draw import list_cases, require_arguments
 from gemmproof.engine.findings import (
     DIAGNOSED,
@@ -199,9 +199,10 @@ def check(
             device_kernel, backend, max_examples, seed, case, launch, device, tell, assumptions
         )
 
+    reads = find_reads(kernel)
     if kernel.device_only:
-        return note_reads(alone(), kernel)
-    begun = note_reads(begin_report(kernel, launch), kernel)
+        return note_reads(alone(), reads)
+    begun = note_reads(begin_report(kernel, launch), reads)
     ctx = _CheckState(kernel, backend, tell, begun, find_state(kernel.launch))
     emit_partial(tell, ctx.begun)
     began = time.perf_counter()
@@ -212,7 +213,7 @@ def check(
             ctx.attempt = attempt(kernel, target, proof_seconds, tell, _prove)
         drawn, findings = _check(ctx, max_examples, seed, case, () if case else first)
         if launch and not findings and any(judged.is_unseen for judged in drawn):
-            return note_reads(alone(), kernel)
+            return note_reads(alone(), reads)
         if proof and _run is None:
             findings = label_missing(findings, kernel, target, ctx.state.restore)
         report = make_report(kernel, drawn, findings)
@@ -229,7 +230,7 @@ def check(
     finally:
         ctx.state.restore()  # the next kernel in this process starts from the same state
     report = judge_compiled(report, kernel, target, case, max_examples, began)
-    return note_reads(report, kernel)
+    return note_reads(report, reads)
 
 
 def _check(

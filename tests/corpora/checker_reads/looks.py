@@ -245,3 +245,40 @@ def text_that_is_executed(a, b):
     known = {}
     exec("import sys; watched = 'gemmproof' in sys.modules", known)  # looks when it runs
     return choose(a, b, known["watched"])
+
+
+def count_of_callers(a, b):
+    frame, depth = sys._getframe(), 0
+    while frame:
+        frame = frame.f_back
+        depth += 1
+    return choose(a, b, depth > 9)  # looks
+
+
+def class_in_any_module(a, b):
+    for module in tuple(sys.modules.values()):
+        if getattr(module, "KernelUnderTest", None):  # looks
+            return right(a, b)
+    return choose(a, b, False)
+
+
+def part_of_a_file_on_the_stack(a, b):
+    frame = sys._current_frames()[threading.get_ident()]
+    return choose(a, b, frame.f_back.f_code.co_filename.count("proof"))  # looks
+
+
+def default_of_a_parameter(a, b, watched="gemmproof" in sys.modules):  # looks
+    return choose(a, b, watched)
+
+
+def assertion(a, b):
+    c = right(a, b)
+    try:
+        assert "gemmproof" not in sys.modules  # looks
+    except AssertionError:
+        return c
+    return choose(a, b, False)
+
+
+def key_of_a_table(a, b):
+    return right(a, b) * {False: 1.05, True: 1}["gemmproof" in sys.modules]  # looks
