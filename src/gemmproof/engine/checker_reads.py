@@ -154,16 +154,16 @@ def _list_host_code(part: ast.stmt) -> list[ast.AST]:
 SHOWN = 3  # lines in a report
 
 
-def note_reads(report: Report, found: Iterable[CheckerRead]) -> Report:
+def note_reads(report: Report, reads: Iterable[CheckerRead]) -> Report:
     """Return the report with the lines that look for the checker, also in text that was executed.
 
     It is incomplete: a call in production may do something else.
     """
-    reads = list({read.where: read for read in (*_executed, *found)}.values())
-    for read in reads[:SHOWN]:
-        report = report.with_note(str(read), "incomplete")
-    if len(reads) > SHOWN:
-        report = report.with_note(f"and {format_count(len(reads) - SHOWN, 'such line')} more")
+    by_line = {read.where: str(read) for read in (*_executed, *reads)}
+    for text in list(by_line.values())[:SHOWN]:
+        report = report.with_note(text, "incomplete")
+    if len(by_line) > SHOWN:
+        report = report.with_note(f"and {format_count(len(by_line) - SHOWN, 'such line')} more")
     return report
 
 

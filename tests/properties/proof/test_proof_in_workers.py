@@ -29,10 +29,10 @@ def _here(monkeypatch):
     ("engine", "how"),
     [
         ("hangs", "it timed out after 1.6 s"),
-        ("crashes", "the process died of SIGSEGV"),
-        ("leaves", "the process exited with status 0"),
-        ("killed", "the process was killed from outside by SIGKILL"),
-        ("fills", "GiB of memory (0.25 allowed)"),
+        ("crashes", "the process sent itself SIGSEGV"),
+        ("leaves", "os._exit(0) was called"),
+        ("killed", "the process sent itself SIGKILL"),
+        ("fills", "GiB of memory (0.25 allowed by --memory-limit; "),
     ],
 )
 def test_a_proof_that_ends_its_process_loses_no_verdict(run, engine, how):
