@@ -188,7 +188,7 @@ def test_a_second_time_changes_nothing(project, capsys, texts):
         ("wrappers.py:number", "wrappers.py:number: got int, expected a function f(a, b) -> c"),
         ("wrappers.py:class", "target: got 'class', a Python keyword, expected a name"),
         ("needs.py:f", "needs.py:1: importing it raised ModuleNotFoundError: No module named"),
-        ("dies.py:f", "dies.py:1: while loading it, os._exit(3) was called"),
+        ("dies.py:f", "dies.py:2: while loading it, os._exit(3) was called"),
         ("right.py:kernel", "got a Triton kernel, expected the wrapper f(a, b) -> c"),
         ("wrappers.py:matmul --directory absent", "--directory: got 'absent' (no such folder)"),
         ("wrappers.py:matmul --directory needs.py", "--directory: got 'needs.py' (not a folder)"),
