@@ -1,5 +1,8 @@
 """One cause, one finding: which findings are joined, lines, and the names of operands."""
 
+import os
+import signal
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -312,3 +315,18 @@ def test_a_value_that_is_wrong_in_every_call_has_its_line():
     (finding,) = (f for f in report.findings if f.property == "exact_on_integers")
     assert finding.where is not None
     assert "repeated" not in finding.message
+
+
+def test_an_interrupt_that_the_wrapper_raises_is_its_own_and_one_by_a_signal_is_the_user_s():
+    def raises(a, b):
+        raise KeyboardInterrupt
+
+    def is_interrupted(a, b):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(9)
+
+    report = check(KernelUnderTest("raises", raises, Contract()), max_examples=1)
+    assert [(f.fault, f.got) for f in report.findings] == [("raised", "KeyboardInterrupt")]
+    assert report.findings[0].where.startswith("test_causes.py:")
+    with pytest.raises(KeyboardInterrupt):
+        check(KernelUnderTest("is_interrupted", is_interrupted, Contract()), max_examples=1)

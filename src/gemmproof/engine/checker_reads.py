@@ -270,9 +270,9 @@ class _Names:
                 self._bind(target, value, scope)
         if isinstance(node, ast.While | ast.For):  # a count of its turns tells what ends it
             turns = node.test if isinstance(node, ast.While) else node.iter
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.AugAssign):
-                    self._bind(inner.target, turns, scope)
+            for step in ast.walk(node):
+                if isinstance(step, ast.AugAssign):
+                    self._bind(step.target, turns, scope)
         inner = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else scope
         for child in ast.iter_child_nodes(node):
             self.enter(child, inner)
