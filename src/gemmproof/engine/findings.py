@@ -367,6 +367,11 @@ def _leaves_state(root: Finding, finding: Finding) -> bool:
     return root.case.calls > 1 and finding.property == determinism.ORDER
 
 
+def _breaks_another_relation(root: Finding, finding: Finding) -> bool:
+    """True if values that break one relation between calls break another one, too."""
+    return root.property == finding.property == metamorphic.NAME
+
+
 RULES: tuple[Rule, ...] = (
     _along_another_axis,
     _of_every_descriptor,
@@ -375,6 +380,7 @@ RULES: tuple[Rule, ...] = (
     _rounds,
     _says_no_more,
     _leaves_state,
+    _breaks_another_relation,
 )
 
 

@@ -67,7 +67,7 @@ H scheduling:column_taken_from_the_rows ONCE stored_twice c N 1 17 1
 H scheduling:last_tile_dropped ONCE never_stored c - 1 1 1 lane=default
 H scheduling:tail_wave_dropped ONCE never_stored c - 1 1 1
 H scheduling:persistent_steps_overlap ONCE stored_twice c N 1 1249 1 sms=40
-H scheduling:early_exit_one_too_late ONCE stored_twice c - 1 1 1
+H scheduling:early_exit_one_too_late ONCE stored_twice c N 1 1 1
 I precision:half_accumulator BOUND rounding c - 1 1 11 fill=normal
 I precision:sums_rounded_between_tiles BOUND rounding c - 2 2 33 fill=normal
 I precision:operands_rounded_to_bf16 BOUND rounding c - 1 1 1 fill=normal
