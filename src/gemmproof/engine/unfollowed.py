@@ -26,8 +26,8 @@ def list_unfollowed(
 ) -> list[str]:
     """List each side of a branch that no case took and that a case, or another GPU, may take.
 
-    `lines` are those of the user's Python that ran. The proof tells which sizes take which side. What
-    it could not follow is listed in the wrapper's own file: others also serve other wrappers.
+    `lines` are those of the user's Python that ran. The proof tells which sizes take which side; of
+    what it could not follow only the wrapper's own file is listed: others serve other wrappers too.
     """
     cases = [case for case, result in judged.items() if result.applied]
     own = _find_file(kernel)
