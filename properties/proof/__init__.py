@@ -36,10 +36,14 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a decision of a wrapper, as text, and whether a case may have taken it."""
+    """One side of a decision of a wrapper, as text, and whether a case may have taken it.
+
+    `is_known`: there are sizes that take it; else the solver did not decide it.
+    """
 
     text: str
     may_take: Callable[[Case], bool]
+    is_known: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,8 @@ def list_sides(kernel: KernelUnderTest, sides: Iterable[PathSide], sms: int) -> 
     known: dict[Case, Values] = {}
     for side in sides:
         if side.is_reachable or (side.is_reachable is None and not _is_ruled_out(side)):
-            yield Side(side.format(), partial(side.may_take, kernel, sms, known))
+            may_take = partial(side.may_take, kernel, sms, known)
+            yield Side(side.format(), may_take, is_known=side.is_reachable is True)
 
 
 def _is_ruled_out(side: PathSide) -> bool:

@@ -26,17 +26,18 @@ def list_unfollowed(
 ) -> list[str]:
     """List each side of a branch that no case took and that a case, or another GPU, may take.
 
-    `lines` are those of the user's Python that ran. The proof tells which sizes take which side. Of
-    a wrapper that it could not follow, the conditions on operands in its own file are listed: other
-    files also serve other wrappers.
+    `lines` are those of the user's Python that ran. The proof tells which sizes take which side; of
+    what it could not follow only the wrapper's own file is listed: others serve other wrappers too.
     """
     cases = [case for case, result in judged.items() if result.applied]
-    unfollowed = [side.text for side in proofs.sides if not any(map(side.may_take, cases))]
+    own = _find_file(kernel)
+    sides = [x for x in proofs.sides if x.is_known or x.text.startswith(f"{Path(own).name}:")]
+    unfollowed = [side.text for side in sides if not any(map(side.may_take, cases))]
     unfollowed += _list_branches(proofs.ruled_out, judged.values())
     known = {text.partition(" ")[0] for text in unfollowed}
     if proofs.is_followed:
         known |= {side.text.partition(" ")[0] for side in proofs.sides}
-    own, has_empty = _find_file(kernel), any(kernel.contract.sizes(x).low == 0 for x in "MNK")
+    has_empty = any(kernel.contract.sizes(x).low == 0 for x in "MNK")
     for side in _list_skipped(lines, has_empty):
         if side.line in known:
             continue
