@@ -162,7 +162,7 @@ def further_elements(
     value = np.ldexp(1.0, exponent) * (1.0 if powers else 1 + _uniform(code))
     value = np.asarray(_signed(code, value))
     if case.fill == "special" and shape and fmt.emin < 0 < fmt.p - 1:
-        value = _spread_odd(value, _hash(case.seed, number + 1, (*indices, indices[0])), fmt)
+        value = _spread_odd(value, step, fmt)
     return round_to(value, fmt)
 
 
@@ -210,12 +210,11 @@ def _special(case: Case, role: Role, indices: tuple[Array, ...], x: Array, fmt: 
     return np.where(kind == 5, np.copysign(large, x), x)
 
 
-def _spread_odd(x: Array, code: Array, fmt: Format) -> Array:
-    """Return x with NaN, Inf, -Inf, 0 and -0 in one of 16 places each, by the hashes `code`."""
-    kind = code.reshape(x.shape) % np.uint64(16)
+def _spread_odd(x: Array, step: Array, fmt: Format) -> Array:
+    """Return x with NaN, Inf, -Inf, 0 and -0 in one place of 16 each, which `step` counts."""
     inf = np.inf if fmt.has_inf else np.nan
     for number, value in enumerate((np.nan, inf, -inf, 0.0, -0.0)):
-        x = np.where(kind == number, value, x)
+        x = np.where(step % np.uint64(16) == number, value, x)
     return x
 
 

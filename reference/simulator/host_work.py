@@ -59,7 +59,7 @@ def _get_operator(func: Any) -> str:
 
 # -- writers -------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Writer:
+class ByteWriter:
     """The last writer of bytes.
 
     `kind` is "nothing" (fills with constants, and memory that nothing has written), "kernel",
@@ -78,8 +78,8 @@ class Writer:
 NOTHING, KERNEL, EARLIER, UNKNOWN = range(4)
 _KEPT = "memory of an earlier call"
 _FIXED = (
-    *(Writer("nothing"), Writer("kernel"), Writer("earlier", operands=frozenset([_KEPT]))),
-    Writer("unknown"),
+    *(ByteWriter("nothing"), ByteWriter("kernel"), ByteWriter("earlier", operands=frozenset([_KEPT]))),
+    ByteWriter("unknown"),
 )
 _MOST_WRITERS = 255
 _MOST_STEPS = 8  # of an epilogue that are told apart
@@ -98,14 +98,14 @@ class Writers:
     """
 
     memory: AddressSpace
-    known: list[Writer] = field(default_factory=lambda: list(_FIXED))
+    known: list[ByteWriter] = field(default_factory=lambda: list(_FIXED))
     stored: int = KERNEL
     argument_marks: set[int] = field(default_factory=set)
     read: set[int] = field(default_factory=set)
     exposed: dict[Storage, tuple[np.ndarray, Where]] = field(default_factory=dict)
     replays: int = field(default_factory=count_replays)
 
-    def number(self, writer: Writer) -> int:
+    def number(self, writer: ByteWriter) -> int:
         """Return a writer's mark."""
         if writer not in self.known:
             if len(self.known) > _MOST_WRITERS:
@@ -116,7 +116,7 @@ class Writers:
     def add_operand(self, name: str, storage: Storage) -> None:
         """Mark the memory of an operand, unless it shares that of another one."""
         if storage.writer is None:
-            storage.writer = self.number(Writer("operand", operands=frozenset([name])))
+            storage.writer = self.number(ByteWriter("operand", operands=frozenset([name])))
 
     # -- marks ---------------------------------------------------------------------------------
     def marks_of(self, tensor: torch.Tensor) -> set[int]:
@@ -173,7 +173,7 @@ class Writers:
             steps = [step for x in arguments if x.kind == "product" for step in x.steps]
             alone = not computes and "kernel" not in self._kinds(self.argument_marks)
             kind = "product" if alone else "epilogue"
-            self.known[self.stored] = Writer(kind, tuple(dict.fromkeys(steps)))
+            self.known[self.stored] = ByteWriter(kind, tuple(dict.fromkeys(steps)))
         self.stored = KERNEL
         self.refresh(self.exposed)
 
@@ -216,7 +216,7 @@ class Writers:
         operands = frozenset[str]().union(*(writer.operands for writer in read))
         continues = kinds & {"kernel", "epilogue"} and not FACTORS <= operands
         steps = ((PYTHON, where or calling_line()),)
-        return self.number(Writer("epilogue" if continues else "formula", steps, operands))
+        return self.number(ByteWriter("epilogue" if continues else "formula", steps, operands))
 
     # -- operators of torch ----------------------------------------------------------------------
     def begin_operator(self, args: Any, kwargs: Any) -> None:
@@ -344,7 +344,7 @@ class Writers:
         multiplied = any(writer.multiplied for writer in present)
         is_product = factors > 1 and _PRODUCTS.fullmatch(name) is not None
         if is_product or (multiplied and name in _REDUCTIONS):
-            return self.number(Writer("product", ((name, where),), operands))
+            return self.number(ByteWriter("product", ((name, where),), operands))
         has_kernel = bool(kinds & {"kernel", "epilogue"})
         if "product" in kinds and not (has_kernel and name in _SCALES):
             return self.number(next(writer for writer in present if writer.kind == "product"))
@@ -356,9 +356,9 @@ class Writers:
             if not steps:
                 return KERNEL
             last = tuple(dict.fromkeys(steps))[-_MOST_STEPS:]
-            return self.number(Writer("epilogue", last, operands))
+            return self.number(ByteWriter("epilogue", last, operands))
         multiplied |= name in _MULTIPLIES and factors > 1 and FACTORS <= operands
-        return self.number(Writer("formula", ((name, where),), operands, multiplied))
+        return self.number(ByteWriter("formula", ((name, where),), operands, multiplied))
 
     # -- results -------------------------------------------------------------------------------
     def list_work(self, name: str, tensor: torch.Tensor) -> list[HostWork] | None:

@@ -141,6 +141,10 @@ def pytest_gemm_kernels():
 """
 
 
+# few cases do not exercise every property
+FEW = ("--max-examples", "2", "--accept", "exercise")
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -150,9 +154,10 @@ def project(tmp_path, monkeypatch):
 @pytest.mark.lane("full")
 def test_a_sign_off_without_a_gpu_leaves_it_out_and_says_so(project, capfd):
     message = "unseen: left out: registered as device_only, checked only with --device cuda"
-    assert main(["signoff", "--max-examples", "2", "--json", "report.json"]) == EXIT["pass"]
-    *_, verdict, note = capfd.readouterr().out.splitlines()
-    assert (verdict, note) == ("signoff: pass (1 pass)", message)
+    assert main(["signoff", *FEW, "--json", "report.json"]) == EXIT["pass"]
+    out = capfd.readouterr().out.splitlines()
+    assert message in out
+    assert "signoff: pass (1 pass)" in [line.partition(";")[0] for line in out]
     report = json.loads(Path("report.json").read_text())
     assert [kernel["target"] for kernel in report["kernels"]] == ["seen"]
     assert report["left_out"] == ["unseen"]
@@ -178,4 +183,4 @@ def test_pytest_without_a_gpu_leaves_it_out_and_says_so(project):
     assert status == 0, out
     why = "left out: registered as device_only, checked only with --gemm-device cuda"
     assert f"gemmproof: unseen {why}" in out
-    assert "15 passed, 1 skipped" in out
+    assert "14 passed, 3 skipped" in out  # two were not exercised

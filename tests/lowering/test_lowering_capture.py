@@ -94,7 +94,7 @@ def test_many_launches_are_rows_of_a_table(tmp_path, texts):
     fp8 = Contract(formats=("fp8e4m3",))
     (promoted,), _ = ask(lowered_kernels.promoted, tmp_path, "sm_89", fp8)
     refused = replace(promoted, error="no such type", where="a/b.py:3")
-    full = replace(promoted, resources=replace(promoted.resources, shared=10**6, stack=8))
+    full = replace(promoted, resources=replace(promoted.resources, shared=10**6, spill_stores=8))
     wide = replace(promoted, resources=replace(promoted.resources, threads=2048))
     odd = replace(promoted, unrecognised=("b.py:4: mma.new",))
     lines = [text for text, _ in tabulate([*tuned, refused, full, wide, odd])]

@@ -1,6 +1,7 @@
 """Each other property on results made by hand: what it must and must not find."""
 
 import re
+import signal
 from types import SimpleNamespace
 
 import numpy as np
@@ -57,6 +58,7 @@ def _raises(error):
         (ValueError("no\nsuch   shape"), "raised", "got ValueError: no such shape"),
         (AssertionError(), "raised", "got AssertionError, expected a result"),
         (SystemExit(3), "raised", "got SystemExit: 3"),
+        (KeyboardInterrupt(), "raised", "got KeyboardInterrupt, expected a result"),
         (ValueError("x" * 10_000), "raised", "..."),
         (KernelError("no such type", HERE), "kernel_error", "at kernels.py:31: got no such type"),
     ],
@@ -72,7 +74,7 @@ def test_what_a_wrapper_raises_is_a_finding_with_its_line(error, fault, message)
 
 def test_an_interrupt_is_the_users_not_the_kernels():
     with pytest.raises(KeyboardInterrupt):
-        outcome_of(Case(1, 1, 1), _raises(KeyboardInterrupt()))
+        outcome_of(Case(1, 1, 1), lambda a, b: signal.raise_signal(signal.SIGINT))
 
 
 def test_changed_operands_are_found_and_the_result_judged_by_what_was_given(texts):

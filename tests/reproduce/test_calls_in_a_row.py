@@ -137,7 +137,7 @@ def test_no_call_is_made_in_vain(bugs):
         "writes": ["the first call"],
         "leaves": ["the first call"],
         "updates": ["the first call"],
-        "rows": ["M=17"],
+        "rows": ["M=7"],
     }
     assert {name: [call.label for call in bug.before] for name, bug in bugs.items()} == labels
     others = {"raises": ENDS, "widens": ENDS, "leaves": NEVER}

@@ -76,14 +76,10 @@ I precision:tf32_not_asked_for BOUND rounding c - 1 1 1 dtype=fp32 fill=normal t
 I precision:result_rounded_twice EXACT rounded_twice c - 2 3 1
 I precision:int8_result_wraps EXACT wrapped c - 1 1 1 dtype=int8
 I precision:fp8_never_promoted BOUND rounding c - 1 1 1197 dtype=fp8e4m3 fill=positive target=sm_90
-I precision:half_sums_of_a_long_k BOUND rounding c - 17 17 1024 fill=normal
-I precision:fp8_long_sums BOUND rounding c - 17 17 4096 dtype=fp8e4m3 fill=positive target=sm_90
 I precision:subnormal_operands_flushed BOUND scattered c - 1 1 1 dtype=bf16 fill=subnormal
 I precision:subnormal_fp32_operands_flushed BOUND scattered c - 1 1 1 dtype=fp32 fill=subnormal
 I precision:subnormal_results_flushed BOUND column c N 1 2 1 dtype=bf16 fill=subnormal
 I precision:subnormal_fp32_results_flushed BOUND column c N 1 2 1 dtype=fp32 fill=subnormal
-I precision:sums_cut_at_23_bits EXACT rounding c - 9 1 3 dtype=bf16 fill=ties
-I precision:result_rounded_through_20_bits EXACT rounding c - 9 1 3 dtype=bf16 fill=ties
 I precision:fp8_rounded_through_half EXACT rounded_twice c - 2 1 3 dtype=fp8e4m3 fill=ties
 I precision:e5m2_rounded_through_bf16 EXACT rounded_twice c - 1 1 3 dtype=fp8e5m2 fill=ties
 I precision:one_column_in_low_precision BOUND rounding c - 1 1 3 fill=normal

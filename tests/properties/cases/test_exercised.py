@@ -54,6 +54,7 @@ EXERCISED = {
     "stores_each_element_once": (PLAIN, TILES, [EMPTY]),
     "undefined_lanes_never_stored": (PLAIN, TILES, [EMPTY]),
     "leaves_inputs_untouched": (PLAIN, TILES, [EMPTY]),
+    "computed_by_kernels": (PLAIN, TILES, [EMPTY]),
     "exact_on_integers": (PLAIN, TILES, [replace(TILES, K=0), ROUNDS, EMPTY]),
     "within_bound": (PLAIN, ROUNDS, [TILES, replace(ROUNDS, K=0), replace(TILES, fill="special")]),
     "same_bits_on_dirty_outputs": (PLAIN, replace(TILES, calls=3), [TILES]),
@@ -245,8 +246,8 @@ CONTRACTS = [Contract(), Contract(symmetric=False), wide(), wide(symmetric=False
 def test_one_case_in_four_rounds_from_the_first_on(contract):
     drawn = draw(contract, 40)
     kinds = "".join("R" if case.fill in ROUNDED_FILLS else "-" for case in drawn)
-    # a case that is compared with another call keeps its data, and the next one rounds
-    assert max(map(len, kinds.split("R"))) <= ROUNDING, kinds
+    # a case that is compared with another call or has a purpose keeps its data, and a later rounds
+    assert max(map(len, kinds.split("R"))) < 2 * ROUNDING, kinds
     assert kinds.count("R") >= len(drawn) // ROUNDING
     assert drawn == draw(contract, 40)
 
@@ -270,7 +271,7 @@ def test_a_grouped_product_that_is_off_for_fractions_is_found_among_twenty_cases
 
 # -- the documentation ---------------------------------------------------------------------------
 def test_the_page_has_the_sentence_of_each_property():
-    page = Path(__file__).parents[2] / "docs/reference/properties/README.md"
+    page = Path(__file__).parents[3] / "docs/reference/properties/README.md"
     table = page.read_text().partition("| property | exercised by |\n|---|---|\n")[2]
     rows = table.partition("\n\n")[0].splitlines()
     assert rows == [f"| {p.name} | {p.exercises} |" for p in PROPERTIES]

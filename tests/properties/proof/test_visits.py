@@ -80,7 +80,7 @@ def test_each_side_of_a_kernels_branch_has_a_case(name):
 
 def test_a_check_tries_the_cases_and_names_the_paths_that_it_did_not():
     under_test, events = kernel(wrappers.to_the_same_end, Contract()), list[Event]()
-    report = check(under_test, max_examples=8, proof=True, listener=events.append)
+    report = check(under_test, max_examples=16, proof=True, listener=events.append)
     drawn = [Case.from_json(e.case) for e in events if isinstance(e, CaseStarted)]
     assert take(wrappers.decide_nothing, drawn) == {"long", "short"}
     assert report.unvisited == ()

@@ -1,0 +1,40 @@
+"""Sums, roundings and counters that are too narrow, some of them for a few sizes alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.corpora.families import moe_experts
+from tests.corpora.mutants import precision
+
+from gemmproof import Contract, KernelUnderTest, check
+
+
+@pytest.mark.lane("full")
+@pytest.mark.parametrize(
+    ("launch", "dtype", "target", "property_name", "sizes"),
+    [
+        (precision.sums_cut_at_23_bits, "bf16", None, "exact_on_integers", (9, 1, 3)),
+        (precision.result_rounded_through_20_bits, "bf16", None, "exact_on_integers", (9, 1, 3)),
+        (precision.half_sums_of_a_long_k, "fp16", None, "within_bound", (17, 17, 1024)),
+        (precision.fp8_long_sums, "fp8e4m3", "sm_90", "within_bound", (17, 17, 4096)),
+    ],
+)
+def test_narrow_sums_and_roundings_are_found(launch, dtype, target, property_name, sizes):
+    kernel = KernelUnderTest("narrow", launch, Contract((dtype,)))
+    (finding,) = (f for f in check(kernel, target=target).findings if f.cause is None)
+    case = finding.case
+    assert (finding.property, finding.fault) == (property_name, "rounding")
+    assert (case.M, case.N, case.K) == sizes
+
+
+@pytest.mark.lane("full")
+@pytest.mark.parametrize(("bits", "rows"), [(8, 249), (16, 65120), (32, None)])
+def test_counters_of_8_and_16_bits_are_found(bits, rows):
+    """Tokens are counted for each expert: with 4 experts and 2 choices the 249th row wraps."""
+    launch = getattr(moe_experts, f"slots_counted_in_{bits}_bits")
+    report = check(replace(moe_experts.FAMILY.right, launch=launch, name="counted"))
+    found = {(f.property, f.case.M) for f in report.findings if f.fault == "never_stored"}
+    assert found == (set() if rows is None else {("stores_each_element_once", rows)})
+    assert report.verdict == ("pass" if rows is None else "fail")
