@@ -8,13 +8,12 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from traceback import walk_stack, walk_tb
-from types import CodeType, FrameType
-from typing import Any, Literal
+from types import FrameType
+from typing import Literal
 
 from gemmproof.reference.simulation import NOWHERE, Where
 
@@ -154,49 +153,3 @@ def calling_line() -> Where:
 def raising_line(error: BaseException) -> Where | None:
     """Return the user's innermost line in an error's traceback."""
     return users_line(list(walk_tb(error.__traceback__))[::-1])
-
-
-# -- lines that run --------------------------------------------------------------------------------
-Lines = dict[CodeType, set[int]]
-_recording: list[Any] = []  # the tracers of the contexts
-
-
-@contextmanager
-def record_lines(lines: Lines) -> Iterator[None]:
-    """Add the lines of the user's code that run within; not under a debugger or a coverage tool."""
-
-    def begin(frame: FrameType, event: str, value: Any) -> Any:
-        if owner(frame.f_code.co_filename) == "library":
-            return None
-        own = lines.setdefault(frame.f_code, set())
-
-        def step(frame: FrameType, event: str, value: Any) -> Any:
-            own.add(frame.f_lineno)
-            return step
-
-        return step
-
-    if sys.gettrace() is not None:
-        yield
-        return
-    _recording.append(begin)
-    sys.settrace(begin)
-    try:
-        yield
-    finally:
-        sys.settrace(None)
-        _recording.pop()
-
-
-@contextmanager
-def without_recording() -> Iterator[None]:
-    """Record no lines within: it is fast again."""
-    tracer = sys.gettrace()
-    if tracer is None or tracer not in _recording:
-        yield
-        return
-    sys.settrace(None)
-    try:
-        yield
-    finally:
-        sys.settrace(tracer)

@@ -162,7 +162,7 @@ def further_elements(
     value = np.ldexp(1.0, exponent) * (1.0 if powers else 1 + _uniform(code))
     value = np.asarray(_signed(code, value))
     if case.fill == "special" and shape and fmt.emin < 0 < fmt.p - 1:
-        value = _spread_odd(value, step, fmt)
+        value = _spread_odd(value, np.asarray(step), fmt)
     return round_to(value, fmt)
 
 

@@ -78,7 +78,11 @@ class ByteWriter:
 NOTHING, KERNEL, EARLIER, UNKNOWN = range(4)
 _KEPT = "memory of an earlier call"
 _FIXED = (
-    *(ByteWriter("nothing"), ByteWriter("kernel"), ByteWriter("earlier", operands=frozenset([_KEPT]))),
+    *(
+        ByteWriter("nothing"),
+        ByteWriter("kernel"),
+        ByteWriter("earlier", operands=frozenset([_KEPT])),
+    ),
     ByteWriter("unknown"),
 )
 _MOST_WRITERS = 255

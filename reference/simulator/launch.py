@@ -17,7 +17,7 @@ from triton.compiler.compiler import make_backend
 from triton.runtime import _allocation
 
 from gemmproof.reference.fake_cuda.tensors import Facts, Table, make_unknown_name, note_change
-from gemmproof.reference.provenance import calling_line, without_recording
+from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulation import (
     CompileError,
     KernelError,
@@ -33,6 +33,7 @@ from gemmproof.reference.simulator.scheduler import run_grid
 from gemmproof.reference.simulator.session import Context, Session
 from gemmproof.reference.simulator.translate import lower
 from gemmproof.reference.simulator.value import Value
+from gemmproof.reference.simulator.wrapper_lines import without_recording
 from gemmproof.reference.triton_frontend import get_name, identify, make_ttir
 from gemmproof.reference.triton_hooks import TunedLaunch, compile_with, intercept, swap
 from gemmproof.reference.ttir import ReadError, Type, pointer_to, read_module

@@ -13,9 +13,9 @@ from gemmproof.properties.judges.exact_values import label_results
 from gemmproof.properties.kernel import WRITTEN
 from gemmproof.properties.observation import SIMULATOR, ObservedCase, axes_of, words_of
 from gemmproof.reference.fake_cuda.multiprocessors import multiprocessors
-from gemmproof.reference.provenance import Lines, record_lines
 from gemmproof.reference.simulation import Run
 from gemmproof.reference.simulator import run
+from gemmproof.reference.simulator.wrapper_lines import Lines, record_lines
 
 Runner = Callable[..., Run]
 SECONDS = 30.0  # counted (reference/work.py), for a call

@@ -15,8 +15,8 @@ from gemmproof.engine.observe import CaseResult
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import Proofs
-from gemmproof.reference.provenance import Lines
 from gemmproof.reference.simulation import Where
+from gemmproof.reference.simulator.wrapper_lines import Lines
 
 ELSEWHERE = "runs only on another GPU"
 

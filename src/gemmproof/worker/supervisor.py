@@ -119,7 +119,10 @@ def _gib(count: int) -> str:
 
 # -- stacks --------------------------------------------------------------------------------------
 # Our code between the target and torch: calls that it makes were made by the target.
-_HOOKS = ("reference/fake_cuda/", "reference/simulator/call.py", "gemmproof/fake_device.py")
+_HOOKS = (
+    *("reference/fake_cuda/", "reference/simulator/call.py", "gemmproof/fake_device.py"),
+    *("reference/simulator/host_work.py", "reference/simulator/wrapper_lines.py"),
+)
 
 
 def find_line(stack: Path) -> tuple[str, str] | None:
