@@ -25,7 +25,7 @@ def pytest_gemm_kernels():
     import {0}
     return [KernelUnderTest("{0}", {0}.matmul)]
 """
-SETTINGS = "[tool.gemmproof]\nmax-examples = 1\nproof = false\n"
+SETTINGS = "[tool.gemmproof]\nmax-examples = 30\nproof = false\n"
 WRONG, RIGHT = "no_k_mask", "right"
 KERNELS = pytest.mark.parametrize(("name", "code"), [(RIGHT, 0), (WRONG, 1)])
 
@@ -126,7 +126,7 @@ def test_the_outputs_of_the_action(check_out, name, code):
     """Both of `check` in a folder and of `signoff` with a baseline."""
     runner = check_out(name)
     inputs = {"target": f"{name}.py:matmul", "working-directory": "kernels", "install": "false"}
-    inputs["arguments"] = "--max-examples 1\n--seed 3"
+    inputs["arguments"] = "--max-examples 30\n--seed 3"
     ended, log, uploaded, outputs = runner.run_action(inputs, environ(runner))
     assert (ended, uploaded, runner.installed) == (code, [], []), log
     verdict = "fail" if code else "pass"

@@ -81,7 +81,8 @@ def test_what_signoff_writes_is_as_its_schema_says(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES), prepend=":")
     monkeypatch.chdir(tmp_path)
     Path("conftest.py").write_text(CONFTEST)
-    options = ["--json", "signoff.json", *FEW]
+    # few cases do not exercise every property
+    options = ["--json", "signoff.json", "--accept", "exercise", *FEW]
     assert main(["signoff", "--kernel", "right", *options]) == EXIT["pass"]
     validate("signoff", "signoff.json")
     more = ["--drift", "--baseline", "signoff.json", "--mutation", write_scores()]

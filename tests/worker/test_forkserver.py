@@ -115,6 +115,7 @@ def test_signoff_forks_every_worker_of_one_server(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(supervisor, "_spawn", lambda *a: spawned.append(a) or spawn(*a))
     conftest = Path(__file__).parents[2] / "conftest.py"
     args = ["signoff", "--conftest", str(conftest), "--max-examples", "1"]
+    args += ["--accept", "exercise"]
     args += ["--kernel", "matmul", "--kernel", "matmul_grouped"]
     assert main(args) == 0
     assert "signoff: pass (2 pass)" in capsys.readouterr().out

@@ -1,11 +1,13 @@
 """Whatever a target does to its process, there is a verdict, and no process is left running."""
 
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 from tests.support.lanes import first_of_each
+from tests.support.pytest_project import EXAMPLES
 from tests.support.supervised import LIMITS, each_way, judging  # noqa: F401
 from tests.worker.cli_process import wait_for
 
@@ -182,12 +184,12 @@ def test_a_worker_dies_with_its_supervisor(run, monkeypatch):
     assert wait_for(lambda: not _marked([token]), seconds=5)
 
 
-SPINS = """
+SPINS = """import right
 def spins(a, b):
     M, K = a.shape
     while M > 2:
         pass
-    return a @ b
+    return right.matmul(a, b)
 """
 
 
@@ -195,6 +197,7 @@ def spins(a, b):
 def test_a_wrapper_that_hangs_takes_the_time_limit_of_one_call(tmp_path, monkeypatch):
     """A proof calls the wrapper too, and gives up early; no smaller case that hangs is tried."""
     monkeypatch.chdir(tmp_path)
+    shutil.copy(EXAMPLES / "right.py", tmp_path)
     Path("spinning.py").write_text(SPINS)
     started, start = [], supervisor._start
     monkeypatch.setattr(supervisor, "_start", lambda *given: started.append(1) or start(*given))
