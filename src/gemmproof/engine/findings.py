@@ -154,8 +154,7 @@ def judge_on_integers(
     The seed draws operands beside a and b, such as a bias or the offsets of groups: some are tried,
     as an element of one may be 0 or equal to another one.
     """
-    seeds = dict.fromkeys((0, case.seed, *(SEEDS if kernel.operands else ())))
-    for seed in seeds:
+    for seed in dict.fromkeys((0, case.seed, *(SEEDS if kernel.operands else ()))):
         result = judge(replace(on_integers(case), seed=seed))
         yield result
         if _is_inexact(result):
@@ -180,9 +179,9 @@ def explain(
     """
     if finding.cause is not None:
         return finding
-    if finding.property in INEXACT:
-        if any(_is_inexact(r) for r in judge_on_integers(finding.case, kernel, judge)):
-            return finding.caused_by(exact_values.EXACT)
+    integers = judge_on_integers(finding.case, kernel, judge)
+    if finding.property in INEXACT and any(map(_is_inexact, integers)):
+        return finding.caused_by(exact_values.EXACT)
     if finding.property not in DIAGNOSED:
         return finding
     own = recall(finding.case).showing(finding.result)
