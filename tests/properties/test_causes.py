@@ -120,10 +120,10 @@ def test_the_simplest_of_one_fault_is_the_root_whatever_came_first():
 
 
 def test_special_values_follow_from_what_itself_follows_from_a_load_astray():
-    stray = replace(STRAY_LOAD, operand="bias")
+    load = replace(STRAY_LOAD, operand="bias")
     moved = finding("within_bound", "operand_transposed", "bias")
-    assert join([stray, moved, NAN_LOST], never, never) == [
-        stray, moved.caused_by("stays_in_bounds"), NAN_LOST.caused_by("within_bound"),
+    assert join([load, moved, NAN_LOST], never, never) == [
+        load, moved.caused_by("stays_in_bounds"), NAN_LOST.caused_by("within_bound"),
     ]  # fmt: skip
 
 
