@@ -5,6 +5,7 @@ import signal
 import time
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ import triton.language as tl
 from tests.corpora.tiled import plain
 from tests.support.fake_simulator import HERE, check_with, fake_run, right, stray_load
 
-from gemmproof.engine.findings import join, label_axis
+from gemmproof import Operand
+from gemmproof.engine.findings import explain, join, judge_on_integers, label_axis
 from gemmproof.engine.kernel_check import check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.codec import encode
@@ -37,6 +39,7 @@ TWICE = finding("stores_each_element_once", "stored_twice", where="k.py:9", case
 NEVER = finding("stores_each_element_once", "never_stored", where="k.py:30", case=LARGE)
 MISREAD = finding("exact_on_integers", "operand_strides", "a", case=LARGE)
 ROUNDED = finding("within_bound", "rounding")
+NAN_LOST = finding("special_values", "nan_lost", case=LARGE)
 UNALIGNED = finding("every_hint_holds", "bad_descriptor", "a", expected="a multiple of 16 bytes")
 
 JOINED = {
@@ -53,6 +56,15 @@ JOINED = {
     "overflow of the narrow format": (
         ROUNDED, finding("special_values", "overflow", case=LARGE),
     ),
+    "a number among special values, with fewer bits": (
+        ROUNDED, finding("special_values", "wrong_value", case=LARGE),
+    ),
+    "special values where integers are wrong": (
+        finding("exact_on_integers", "operand_forgotten", "bias"), NAN_LOST,
+    ),
+    "special values where index data are beyond the bound": (
+        finding("within_bound", "wrong_value"), NAN_LOST,
+    ),
     "the other descriptors of the call": (
         UNALIGNED, replace(UNALIGNED, operand="b", where="k.py:6"),
     ),
@@ -67,7 +79,13 @@ APART = {
     "a wrong value of no operand": (STRAY_LOAD, finding("exact_on_integers", "last_k_block")),
     "stored twice at another line": (STRAY_STORE, replace(TWICE, where="k.py:12")),
     "never stored, and a load astray": (STRAY_LOAD, NEVER),
-    "NaN lost, and bits": (ROUNDED, finding("special_values", "nan_lost")),
+    "NaN lost, and bits": (ROUNDED, NAN_LOST),
+    "NaN lost, and subnormal numbers": (
+        finding("within_bound", "scattered", case=replace(SMALL, fill="subnormal")), NAN_LOST,
+    ),
+    "NaN lost, and another result": (
+        finding("exact_on_integers", "everywhere", result="scale"), NAN_LOST,
+    ),
     "a descriptor that breaks another rule": (
         UNALIGNED, replace(UNALIGNED, operand="b", expected="1"),
     ),
@@ -99,6 +117,31 @@ def test_the_simplest_of_one_fault_is_the_root_whatever_came_first():
         STRAY_LOAD, large.caused_by("stays_in_bounds"),
     ]  # fmt: skip
     assert join([large, large], never, never) == [large]
+
+
+def test_special_values_follow_from_what_itself_follows_from_a_load_astray():
+    load = replace(STRAY_LOAD, operand="bias")
+    moved = finding("within_bound", "operand_transposed", "bias")
+    assert join([load, moved, NAN_LOST], never, never) == [
+        load, moved.caused_by("stays_in_bounds"), NAN_LOST.caused_by("within_bound"),
+    ]  # fmt: skip
+
+
+def test_index_data_are_tried_with_a_few_seeds_where_they_draw_further_operands():
+    without = KernelUnderTest("plain", plain)
+    bias = {"bias": Operand("fp16", "N")}
+    biased = replace(without, operands=bias, spec=lambda a, b, bias: a @ b + bias)
+    beyond = finding("within_bound", "wrong_value", case=replace(SMALL, fill="normal", seed=5))
+    judged = []
+
+    def judge(case):  # the bias that seed 2 draws is the first that shows it
+        judged.append(case)
+        wrong = finding("exact_on_integers", "operand_forgotten", "bias", case)
+        return SimpleNamespace(findings=[wrong] * (case.seed == 2))
+
+    assert explain(beyond, biased, judge, never) == beyond.caused_by("exact_on_integers")
+    assert judged == [replace(SMALL, seed=seed) for seed in (0, 5, 1, 2)]
+    assert len(list(judge_on_integers(beyond.case, without, judge))) == 2
 
 
 def test_an_axis_is_named_at_the_smallest_case_if_it_is_the_only_one(texts):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -146,6 +146,25 @@ def on_integers(case: Case) -> Case:
     return replace(case, fill="index", seed=0, compare=None)
 
 
+def judge_on_integers(
+    case: Case, kernel: KernelUnderTest, judge: Callable[[Case], CaseResult]
+) -> Iterator[CaseResult]:
+    """Yield results of the same case on index data, until they are not exact.
+
+    The seed draws operands beside a and b, such as a bias or the offsets of groups: some are tried,
+    as an element of one may be 0 or equal to another one.
+    """
+    for seed in dict.fromkeys((0, case.seed, *(SEEDS if kernel.operands else ()))):
+        result = judge(replace(on_integers(case), seed=seed))
+        yield result
+        if _is_inexact(result):
+            return
+
+
+def _is_inexact(judged: CaseResult) -> bool:
+    return any(f.property == exact_values.EXACT for f in judged.findings)
+
+
 def explain(
     finding: Finding,
     kernel: KernelUnderTest,
@@ -160,12 +179,9 @@ def explain(
     """
     if finding.cause is not None:
         return finding
-    if finding.property in INEXACT:
-        whole = on_integers(finding.case)
-        # operands such as offsets of groups are drawn by the seed
-        for case in dict.fromkeys((whole, replace(whole, seed=finding.case.seed))):
-            if any(f.property == exact_values.EXACT for f in judge(case).findings):
-                return finding.caused_by(exact_values.EXACT)
+    integers = judge_on_integers(finding.case, kernel, judge)
+    if finding.property in INEXACT and any(map(_is_inexact, integers)):
+        return finding.caused_by(exact_values.EXACT)
     if finding.property not in DIAGNOSED:
         return finding
     own = recall(finding.case).showing(finding.result)
@@ -252,6 +268,7 @@ Rule = Callable[[Finding, Finding], bool]
 _LOADED = (memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS, memory_use.LANES)
 _STORED = (memory_use.BOUNDS, memory_use.FIT, memory_use.HINTS, memory_use.ONCE)
 _VALUES = (exact_values.EXACT, exact_values.BOUND)
+_LOST = ("rounding", "rounded_twice")  # bits
 # properties that compare a call with another: either call may be the one that is wrong
 _COMPARED = (metamorphic.NAME, determinism.ROWS)
 
@@ -297,6 +314,8 @@ def join(
             if cause is None and known and finding.property in _COMPARED:
                 inexact = _compares_inexact(finding, judge, recall)
                 cause = exact_values.EXACT if inexact else None
+            if cause is None and finding.property == exact_values.NAME:
+                cause = next((f.property for f in findings if _is_plainly_wrong(f, finding)), None)
             if known and finding.property == determinism.SAME and _first_is_wrong(finding, recall):
                 cause = exact_values.EXACT
             if cause is None:
@@ -305,6 +324,15 @@ def join(
                 finding = finding.caused_by(cause)
         joined.append(finding)
     return sorted(joined, key=lambda f: f.cause is not None)
+
+
+def _is_plainly_wrong(other: Finding, finding: Finding) -> bool:
+    """Return whether a result with misplaced special values is also wrong on index data.
+
+    Those say more. Lost bits, which only make numbers less exact, are not why a NaN is lost.
+    """
+    wrong = other.property in _VALUES and other.case.fill == "index" and other.fault not in _LOST
+    return wrong and (other.backend, other.result) == (finding.backend, finding.result)
 
 
 def _simplest_first(findings: Sequence[Finding]) -> list[Finding]:
@@ -345,10 +373,10 @@ def _reads_elsewhere(root: Finding, finding: Finding) -> bool:
 
 def _rounds(root: Finding, finding: Finding) -> bool:
     """True if fewer bits show on integers and on other data, or a smaller range as overflow."""
-    if root.property not in _VALUES or root.fault not in ("rounding", "rounded_twice"):
+    if root.property not in _VALUES or root.fault not in _LOST:
         return False
     if finding.property == exact_values.NAME:
-        return finding.fault in ("overflow", "special_spread")
+        return finding.fault in ("overflow", "special_spread", "wrong_value")
     return finding.property in _VALUES and finding.fault == root.fault
 
 
@@ -401,7 +429,7 @@ def _compares_inexact(
             cases.append(replace(case, layouts=layouts))
     contract = observation.kernel.contract
     admitted = (case for case in dict.fromkeys(cases) if is_admitted(case, contract))
-    return any(f.property == exact_values.EXACT for case in admitted for f in judge(case).findings)
+    return any(_is_inexact(judge(case)) for case in admitted)
 
 
 def _first_is_wrong(finding: Finding, recall: Callable[[Case], ObservedCase]) -> bool:

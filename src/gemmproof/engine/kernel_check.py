@@ -22,12 +22,12 @@ from gemmproof.engine.findings import (
     explain,
     find_no_launch,
     join,
+    judge_on_integers,
     keep,
     label_axis,
     label_configuration,
     label_line,
     label_missing,
-    on_integers,
     same_fault,
 )
 from gemmproof.engine.observe import CaseResult, judge, observe_case
@@ -259,13 +259,14 @@ def _check(
     findings = find_no_launch(drawn)
     seen = [*before, *drawn]
     ctx.judged = ctx.before | ctx.judged
-    if case is None:
-        # if other data gave wrong values, a wrong value on index data is more specific
-        beyond = (f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None)
-        seen += [_judge(ctx, on_integers(finding.case), "shrink") for finding in beyond]
 
     def judge_more(case: Case) -> CaseResult:
         return _judge(ctx, case, "shrink")
+
+    if case is None:
+        # if other data gave wrong values, a wrong value on index data is more specific
+        beyond = (f for f in dedupe(drawn) if f.property in INEXACT and f.cause is None)
+        seen += [r for f in beyond for r in judge_on_integers(f.case, ctx.kernel, judge_more)]
 
     def recall(case: Case) -> ObservedCase:
         return ctx.kept.get(case) or observe_case(ctx.kernel, case, ctx.backend)

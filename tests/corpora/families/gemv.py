@@ -102,7 +102,7 @@ R gemv:products_rounded_to_half BOUND rounding c - 1 1 15 fill=normal
 R gemv:tiles_summed_in_half BOUND rounding c - 1 1 15 fill=normal
 R gemv:last_tile_of_k_alone EXACT k_block c K 1 1 65
 R gemv:bias_added_by_every_tile EXACT operand_applied_twice bias - 1 1 65
-R gemv:bias_of_the_first_rows EXACT operand_wrapped bias M 24 1 1
+R gemv:bias_of_the_first_rows EXACT operand_wrapped bias M 17 1 1 seed=2
 R gemv:store_masked_by_k BOUNDS out_of_bounds c N 1 1 2 lane=default
 R gemv:last_rows_without_a_program ONCE never_stored c M 17 1 1
 """,

@@ -106,7 +106,7 @@ R shared_bmm:stride_zero_taken_for_unset BOUNDS out_of_bounds b K 1 1 1 batch=2 
 R shared_bmm:matrix_of_the_first_batch EXACT operand_strides b - 1 1 1 batch=2 lane=default
 R shared_bmm:rows_of_all_batches_flattened BOUNDS out_of_bounds a M 1 1 1 batch=2 a=padded
 R shared_bmm:result_steps_as_a_does BOUNDS out_of_bounds c batch 1 1 2 batch=2
-R shared_bmm:tiles_counted_by_the_rows ONCE never_stored c M 17 1 1 batch=1
+R shared_bmm:tiles_counted_by_the_rows ONCE never_stored c N 1 33 1 batch=1
 R shared_bmm:last_batch_without_programs ONCE never_stored c batch 1 1 1 batch=2
 """,
 )  # fmt: skip

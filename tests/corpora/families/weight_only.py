@@ -107,7 +107,7 @@ R weight_only:weights_read_as_unsigned EXACT operand_sign b - 1 1 1 lane=default
 R weight_only:weights_of_the_layer_before_it_was_transposed EXACT operand_strides b - 1 2 2
 R weight_only:scales_masked_by_rows BOUNDS out_of_bounds scale N 2 1 1
 R weight_only:scale_multiplied_in_at_every_k_tile EXACT later_block c K 1 1 33
-R weight_only:scaled_weights_rounded_before_the_dot EXACT rounding c - 5 1 2 fill=normal
+R weight_only:scaled_weights_rounded_before_the_dot BOUND rounding c - 1 2 3 fill=normal
 R weight_only:scale_of_one_channel_for_all EXACT operand_broadcast scale N 1 2 1
 """,
 )

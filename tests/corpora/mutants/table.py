@@ -85,8 +85,8 @@ I precision:e5m2_rounded_through_bf16 EXACT rounded_twice c - 1 1 3 dtype=fp8e5m
 I precision:one_column_in_low_precision BOUND rounding c - 1 1 3 fill=normal
 I split_k:half_precision_atomics BOUND rounding c - 1 2 19 fill=normal
 I split_k:half_precision_partials BOUND rounding c - 1 2 19 fill=normal
-I promises:nan_becomes_zero SPECIAL nan_lost c - 2 5 17 fill=special
-I promises:overflow_clamped SPECIAL nan_lost c - 2 5 17 fill=special lane=default
+I promises:nan_becomes_zero SPECIAL nan_lost c - 1 25 1 fill=special
+I promises:overflow_clamped SPECIAL nan_lost c - 1 25 1 fill=special lane=default
 I promises:positive_sums_rounded_up SYMMETRY not_negated c - 1 1 17 fill=normal compare=negated
 J scales:scale_of_the_k_tile EXACT everywhere c - 1 1 33
 J scales:scale_group_depends_on_the_row_tile EXACT tile_edge c M 17 1 33
