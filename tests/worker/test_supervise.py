@@ -203,5 +203,7 @@ def test_a_wrapper_that_hangs_takes_the_time_limit_of_one_call(tmp_path, monkeyp
     monkeypatch.setattr(supervisor, "_start", lambda *given: started.append(1) or start(*given))
     kernel = KernelRef("spins", target=parse("spinning.py:spins"), contract=Contract())
     report, _ = judge(CheckRequest(kernel, max_examples=4, proof=True), Limits(case=4))
-    assert [(f.fault, f.where) for f in report.findings] == [("hang", "spinning.py:4")]
+    (finding,) = report.findings
+    assert finding.fault == "hang"
+    assert finding.where in ("spinning.py:4", "spinning.py:5")
     assert len(started) == 1
