@@ -35,6 +35,6 @@ def test_counters_of_8_and_16_bits_are_found(bits, rows):
     """Tokens are counted for each expert: with 4 experts and 2 choices the 249th row wraps."""
     launch = getattr(moe_experts, f"slots_counted_in_{bits}_bits")
     report = check(replace(moe_experts.FAMILY.right, launch=launch, name="counted"))
-    found = {(f.property, f.case.M) for f in report.findings if f.fault == "never_stored"}
-    assert found == (set() if rows is None else {("stores_each_element_once", rows)})
+    lost = {(f.property, f.case.M) for f in report.findings if f.fault == "never_stored"}
+    assert lost == (set() if rows is None else {("stores_each_element_once", rows)})
     assert report.verdict == ("pass" if rows is None else "fail")
