@@ -60,6 +60,8 @@ def test_a_proved_property_is_no_gap_and_nothing_to_accept_is_noted():
     assert (now.verdict, now.reasons) == (SIGNED, ())
     (note,) = list_unused(now, ("exercise:matmul",))
     assert note[0] == "note: --accept exercise:matmul: no such gap to accept"
+    some = replace(now, inputs=replace(now.inputs, kernels=("matmul",)))
+    assert list_unused(some, ("exercise:matmul", "path:left_out")) == [note]
 
 
 def test_a_property_that_is_no_longer_exercised_is_lost_only_once():

@@ -80,7 +80,10 @@ def lines(signed: Signoff) -> list[Line]:
 
 
 def list_unused(signed: Signoff, accepted: Iterable[str]) -> list[Line]:
-    """Return notes on values of --accept that match nothing, such as a change that is undone."""
+    """Return notes on values of --accept that match nothing, such as a change that is undone.
+
+    Nothing is known of a kernel that --kernel leaves out.
+    """
     reasons = (*signed.changes, *signed.reasons)
     used = {word for reason in reasons if reason.accepted for word in list_accepting(reason)}
 
@@ -90,6 +93,8 @@ def list_unused(signed: Signoff, accepted: Iterable[str]) -> list[Line]:
         return "no --baseline" if signed.baseline is None else "no such change"
 
     unused = [word for word in dict.fromkeys(accepted) if word not in used]
+    if signed.inputs.kernels:
+        unused = [word for word in unused if word.partition(":")[2] in ("", *signed.inputs.kernels)]
     return [(clean(f"note: --accept {word}: {explain(word)} to accept"), "") for word in unused]
 
 
