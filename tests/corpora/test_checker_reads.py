@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.corpora.checker_reads import helper, innocent, looks
+from tests.support.pytest_project import ROOT
 
 from gemmproof import Contract, KernelUnderTest
 from gemmproof.engine.assemble import judge
@@ -102,7 +103,8 @@ def test_the_verdict_line_names_it(name):
 
 
 @pytest.mark.lane("full")
-def test_executed_text_is_judged_when_it_runs(tmp_path):
+def test_executed_text_is_judged_when_it_runs(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     kernel = KernelRef(
         "f", target=parse(f"{looks.__file__}:text_that_is_executed"), contract=Contract()
     )

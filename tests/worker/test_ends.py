@@ -24,7 +24,7 @@ def kill_from_outside(number):
     time.sleep(9)
 """
 MORE = f"""
-import os, signal, sys, time
+import os, signal, sys, time, weakref
 from pathlib import Path
 {KILL}
 def killed(a, b, number=signal.SIGKILL):
@@ -36,6 +36,14 @@ def terminated(a, b):
 
 def interrupted(a, b):
     killed(a, b, signal.SIGINT)
+
+def interrupted_in_a_callback(a, b):
+    class Tensor: pass
+    tensor = Tensor()
+    reference = weakref.ref(tensor, lambda _: killed(a, b, signal.SIGINT))
+    del tensor
+    while a.M == 3:
+        pass
 
 def interrupts(a, b):
     if a.M == 3:
@@ -102,6 +110,7 @@ def more_targets(run):
         ("killed", f"{KILLED} by SIGKILL (Linux does this when memory runs out), twice"),
         ("terminated", f"{KILLED} by SIGTERM, twice"),
         ("interrupted", f"{KILLED} by SIGINT, twice"),
+        ("interrupted_in_a_callback", f"{KILLED} by SIGINT, twice"),
         ("aborts_for_memory", "this machine refused an allocation: the process died of SIGABRT"),
         ("stays_in_gemmproof", "no progress for 1 s in gemmproof's own code, at protocol"),
     ],

@@ -82,7 +82,7 @@ def lines(signed: Signoff) -> list[Line]:
 def list_unused(signed: Signoff, accepted: Iterable[str]) -> list[Line]:
     """Return notes on values of --accept that match nothing, such as a change that is undone.
 
-    Nothing is known of a kernel that --kernel leaves out.
+    Nothing is known of the gaps of a kernel that --kernel leaves out.
     """
     reasons = (*signed.changes, *signed.reasons)
     used = {word for reason in reasons if reason.accepted for word in list_accepting(reason)}
@@ -92,9 +92,12 @@ def list_unused(signed: Signoff, accepted: Iterable[str]) -> list[Line]:
             return "no such gap"
         return "no --baseline" if signed.baseline is None else "no such change"
 
-    unused = [word for word in dict.fromkeys(accepted) if word not in used]
-    if signed.inputs.kernels:
-        unused = [word for word in unused if word.partition(":")[2] in ("", *signed.inputs.kernels)]
+    def is_left_out(word: str) -> bool:
+        kind, _, kernel = word.partition(":")
+        judged = signed.inputs.kernels
+        return kind in GAPS and bool(kernel and judged) and kernel not in judged
+
+    unused = [w for w in dict.fromkeys(accepted) if w not in used and not is_left_out(w)]
     return [(clean(f"note: --accept {word}: {explain(word)} to accept"), "") for word in unused]
 
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 from gemmproof.properties.codec import decode
-from gemmproof.reference.provenance import Heartbeat, format_error, is_interrupt, words_of
+from gemmproof.reference.provenance import Heartbeat, format_error, words_of
 from gemmproof.target import TargetError, line_of
 from gemmproof.worker.appearance import show_variables
 from gemmproof.worker.own_exits import report_own_exits
@@ -36,7 +36,9 @@ STARTED = time.time()  # before any target: of this process, or of the one that 
 def main(folder: str) -> None:
     """Serve the call in `folder`, then end at once: no thread and no handler delays it."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    # A background job ignores it, and a KeyboardInterrupt is lost where a callback of the collector
+    # runs: a worker that was interrupted then looked like one that hangs.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     path = Path(folder)
     stack = (path / STACK).open("w")
     faulthandler.enable(stack, all_threads=False)
@@ -50,9 +52,6 @@ def main(folder: str) -> None:
     except TargetError as error:
         emit(Failed("error", str(error)))
     except (SystemExit, KeyboardInterrupt) as error:
-        if is_interrupt(error):  # end as other processes do
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGINT)
         emit(Failed("left", f"{type(error).__name__}({words_of(error)})", line_of(error)))
     except MemoryError as error:
         text = str(error) or type(error).__name__

@@ -15,6 +15,7 @@ from tests.corpora.partly_judged import kernels
 from tests.properties import alone_kernels
 from tests.support.cli_project import project_folder  # noqa: F401
 from tests.support.fake_simulator import check_with, fake_run, right
+from tests.support.pytest_project import ROOT
 from tests.support.wide import wide
 
 from gemmproof import kernels as ours
@@ -208,6 +209,7 @@ def test_a_case_that_is_replayed_leaves_no_gap():
 
 def test_strict_fails_on_a_gap_alone(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     target = f"{Path(kernels.__file__)}:right"
     usual = ["check", target, "--no-saved-cases", "--no-proof", "--quiet"]
     assert main([*usual, "--max-examples", "3"]) == 0
