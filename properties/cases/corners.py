@@ -30,6 +30,7 @@ from gemmproof.properties.cases.generate import (
 )
 from gemmproof.properties.cases.layouts import HUGE, LAYOUTS, WIDE
 from gemmproof.properties.contract import ROLES, Contract
+from gemmproof.properties.kernel import NONE
 from gemmproof.reference.gpus import COUNTS
 
 # -- views far from their origin -----------------------------------------------------------------
@@ -121,14 +122,18 @@ def _exercises(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]
 
 
 def _list_values(small: Case, survey: Survey) -> list[Case]:
-    """List a case of each further value of the arguments, of which no layout, in turn."""
+    """List a case of each further value of the arguments, first where one is omitted, in turn.
+
+    Layouts are none of these values.
+    """
     options = [
         [(name, value) for value in values[1:] if value not in LAYOUTS]
         for name, values in survey.arguments
     ]
-    turns = chain.from_iterable(zip_longest(*options))
+    pairs = [pair for turn in zip_longest(*options) for pair in turn if pair is not None]
+    pairs.sort(key=lambda pair: pair[1] != NONE)
     M = widest_tile(survey, 0)[0] + 1
-    return [replace(small, M=M, arguments=(pair,)) for pair in turns if pair is not None]
+    return [replace(small, M=M, arguments=(pair,)) for pair in pairs]
 
 
 def _simplest(contract: Contract, survey: Survey, dtype: str) -> tuple[Case, Case]:

@@ -273,22 +273,23 @@ def test_a_grouped_product_that_is_off_for_fractions_is_found_among_twenty_cases
     assert "within_bound" in {finding.property for finding in report.findings}
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        calling_forms.gemm_that_always_reads_c,
-        calling_forms.gemm_without_alpha,
-        calling_forms.beta_applied_to_the_product,
-        calling_forms.c_added_though_beta_is_forgotten,
-        calling_forms.alpha_applied_to_c_too,
-        epilogues.nothing_applied_without_a_bias,
-        residuals.residual_read_with_beta_of_0,
-    ],
-)
-def test_a_value_of_an_argument_that_gives_a_wrong_result_is_found_among_twelve_cases(wrong):
+WRONG_WITH_A_VALUE = [
+    calling_forms.gemm_that_always_reads_c,
+    calling_forms.gemm_without_alpha,
+    calling_forms.beta_applied_to_the_product,
+    calling_forms.c_added_though_beta_is_forgotten,
+    calling_forms.alpha_applied_to_c_too,
+    epilogues.nothing_applied_without_a_bias,
+    residuals.residual_read_with_beta_of_0,
+]
+
+
+@pytest.mark.parametrize("proof", [False, pytest.param(True, marks=pytest.mark.lane("full"))])
+@pytest.mark.parametrize("wrong", WRONG_WITH_A_VALUE)
+def test_a_value_of_an_argument_that_gives_a_wrong_result_is_found_among_twelve_cases(wrong, proof):
     (family,) = (x for x in (calling_forms, epilogues, residuals) if wrong in vars(x).values())
-    report = check(replace(family.FAMILY.right, launch=wrong), max_examples=12)
-    assert report.verdict == "fail"
+    kernel = replace(family.FAMILY.right, launch=wrong)
+    assert check(kernel, max_examples=12, proof=proof).verdict == "fail"
 
 
 @pytest.mark.parametrize("family", [calling_forms, residuals])
