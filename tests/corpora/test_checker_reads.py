@@ -102,6 +102,13 @@ def test_the_verdict_line_names_it(name):
     assert [text for text, _ in lines(report, str)][-1].endswith(f"; {note}")
 
 
+def test_a_kernel_that_is_not_simulated_has_its_line_too():
+    launch = looks.label_in_modules
+    report = check(KernelUnderTest("wrapper", launch, Contract(), device_only=True), max_examples=1)
+    assert report.verdict == "incomplete"
+    assert report.note.endswith(list_lines(launch)[0])
+
+
 @pytest.mark.lane("full")
 def test_executed_text_is_judged_when_it_runs(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
