@@ -6,9 +6,11 @@ Each wrapper of the corpus marks the line that looks.
 from __future__ import annotations
 
 import inspect
+import sys
 from pathlib import Path
 
 import pytest
+import triton
 from tests.corpora.checker_reads import helper, innocent, looks
 from tests.support.pytest_project import ROOT
 
@@ -71,6 +73,28 @@ def test_a_wrapper_that_looks_for_its_checker_is_named_with_the_line(launch):
 @pytest.mark.parametrize("launch", INNOCENT)
 def test_a_wrapper_that_only_looks_alike_is_not_named(launch):
     assert list_lines(launch) == []
+
+
+def look(a_ptr, b_ptr):
+    return "gemmproof" in sys.modules
+
+
+@triton.jit
+def device_code(a_ptr, b_ptr):
+    return "gemmproof" in sys.modules
+
+
+def launch_it(a, b):
+    device_code[(1,)](a, b)
+
+
+def call_it(a, b):
+    return look(a, b)
+
+
+def test_device_code_looks_for_nothing():
+    """The same text in a function of the host does."""
+    assert (len(list_lines(launch_it)), len(list_lines(call_it))) == (0, 1)
 
 
 @pytest.mark.lane("full")
