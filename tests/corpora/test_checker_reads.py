@@ -15,6 +15,7 @@ from tests.corpora.checker_reads import helper, innocent, looks
 from tests.support.pytest_project import ROOT
 
 from gemmproof import Contract, KernelUnderTest
+from gemmproof.engine import checker_reads
 from gemmproof.engine.assemble import judge
 from gemmproof.engine.checker_reads import find_reads
 from gemmproof.engine.kernel_check import check
@@ -131,6 +132,16 @@ def test_a_kernel_that_is_not_simulated_has_its_line_too():
     report = check(KernelUnderTest("wrapper", launch, Contract(), device_only=True), max_examples=1)
     assert report.verdict == "incomplete"
     assert report.note.endswith(list_lines(launch)[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "how"),
+    [("/proc/self/cmdline", ["reads /proc/self/cmdline"]), ("/proc/self/mem", []), (7, [])],
+)
+def test_a_file_about_the_process_is_judged_when_it_is_opened(path, how, monkeypatch):
+    monkeypatch.setattr(checker_reads, "_executed", {})
+    checker_reads._hear("open", (path, "r", 0))  # as Python's audit does
+    assert [read.how for read in checker_reads._executed] == how
 
 
 @pytest.mark.lane("full")
