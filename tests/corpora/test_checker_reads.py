@@ -17,6 +17,7 @@ from gemmproof.engine.assemble import judge
 from gemmproof.engine.checker_reads import find_reads
 from gemmproof.engine.kernel_check import check
 from gemmproof.engine.request import CheckRequest
+from gemmproof.report.record import READS
 from gemmproof.report.text import lines
 from gemmproof.target import KernelRef, parse
 from gemmproof.worker.supervisor import Limits
@@ -99,6 +100,7 @@ def test_the_verdict_line_names_it(name):
     report = check(KernelUnderTest(name, getattr(looks, name), Contract()), max_examples=2)
     note = list_lines(getattr(looks, name))[0]
     assert (report.verdict, report.note, report.findings) == ("incomplete", note, ())
+    assert [x.gap for x in report.notes] == [READS]
     assert [text for text, _ in lines(report, str)][-1].endswith(f"; {note}")
 
 

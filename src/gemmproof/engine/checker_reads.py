@@ -24,7 +24,7 @@ import gemmproof
 from gemmproof.identity import IMPORTS, ModuleText, Statement, list_reached, make_module
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.provenance import format_count, owner
-from gemmproof.report.record import Report
+from gemmproof.report.record import READS, Report
 
 # -- what is looked at ---------------------------------------------------------------------------
 MODULES, FRAMES, ARGUMENTS = "sys.modules", "the frames of its callers", "sys.argv"
@@ -161,9 +161,10 @@ def note_reads(report: Report, reads: Iterable[CheckerRead]) -> Report:
     """
     by_line = {read.where: str(read) for read in (*_executed, *reads)}
     for text in list(by_line.values())[:SHOWN]:
-        report = report.with_note(text, "incomplete")
+        report = report.with_note(text, "incomplete", READS)
     if len(by_line) > SHOWN:
-        report = report.with_note(f"and {format_count(len(by_line) - SHOWN, 'such line')} more")
+        more = format_count(len(by_line) - SHOWN, "such line")
+        report = report.with_note(f"and {more} more", gap=READS)
     return report
 
 
