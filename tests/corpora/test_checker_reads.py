@@ -104,6 +104,22 @@ def test_the_verdict_line_names_it(name):
     assert [text for text, _ in lines(report, str)][-1].endswith(f"; {note}")
 
 
+def test_no_trace_function_shows():
+    """The wrapper is right only where one does."""
+    kernel = KernelUnderTest("wrapper", looks.trace_function_by_an_alias, Contract())
+    report = check(kernel, max_examples=2)
+    assert report.verdict == "fail"
+    assert "exact_on_integers" in {finding.property for finding in report.findings}
+
+
+@pytest.mark.lane("full")
+def test_a_trace_function_does_not_show_either_where_its_query_is_imported_by_name(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    target = parse(f"{looks.__file__}:trace_function")
+    kernel = KernelRef("f", target=target, contract=Contract())
+    assert judge(CheckRequest(kernel, max_examples=2), Limits())[0].verdict == "fail"
+
+
 @pytest.mark.lane("full")
 def test_executed_text_is_judged_when_it_runs(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
