@@ -223,16 +223,16 @@ def _check_kernel(subject: KernelSubject, cases: int) -> dict[str, object]:
         subject.kernel, max_examples=cases, seed=SEED, target=subject.target, proof=True,
         limits=True,
     )  # fmt: skip
-    return describe_report(encode(report), _reads_addresses(subject.kernel))
+    return describe_report(encode(report), _decides_by_addresses(subject.kernel))
 
 
-def _reads_addresses(kernel: KernelUnderTest) -> bool:
-    """Return whether a wrapper, or what it calls, reads the address of a tensor."""
+def _decides_by_addresses(kernel: KernelUnderTest) -> bool:
+    """Return whether a wrapper, or what it calls, asks for the alignment of a tensor."""
     import ast
 
     from gemmproof.identity import list_reached
 
-    return any("data_ptr" in ast.unparse(part.node) for part in list_reached(kernel.launch))
+    return any("data_ptr() %" in ast.unparse(part.node) for part in list_reached(kernel.launch))
 
 
 def describe_report(report: Mapping[str, Any], by_address: bool) -> dict[str, object]:
