@@ -51,17 +51,15 @@ class Proofs:
     """All results of the proof of a kernel, and the cases that the search is to run because of it.
 
     `cases`: JSON of a Case on each side of every guard of the wrapper and branch of its kernels;
-    `unvisited`: the paths without a known case, as text. `seconds` were counted. `paths`: the other
-    paths as text, each with a case that takes it. `defects` are differences between the prover's
-    model of a path and the simulation: nothing rests on such a path. `sides` are those of the
-    wrapper's decisions that may be taken, `ruled_out` the sides of kernels' branches that no
-    program takes: a file, a line, and the truth of the condition. `is_followed`: all paths of the
-    wrapper are known.
+    `paths`: the paths as text, each with a case that takes it. `seconds` were counted. `defects`
+    are differences between the prover's model of a path and the simulation: nothing rests on such a
+    path. `sides` are those of the wrapper's decisions that may be taken, `ruled_out` the sides of
+    kernels' branches that no program takes: a file, a line, and the truth of the condition.
+    `is_followed`: all paths of the wrapper are known.
     """
 
     verdicts: tuple[Proof, ...] = ()
     cases: tuple[str, ...] = ()
-    unvisited: tuple[str, ...] = ()
     seconds: float = 0.0
     paths: tuple[tuple[str, str], ...] = ()
     defects: tuple[str, ...] = ()

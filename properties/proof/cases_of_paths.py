@@ -345,7 +345,7 @@ KernelSide = tuple[str, int, bool]  # a file, a line, and the truth of its condi
 
 @dataclass(slots=True)
 class BranchCoverage:
-    """The paths that have a case, each with its description, and those that have none.
+    """The paths that have a case, each with its description, and the sides of branches.
 
     `left`: the counted seconds that are left for the search. `branch_sizes` caches the sizes of
     branches, and `layout_strides` the strides of layouts, which formats and configurations share.
@@ -356,8 +356,9 @@ class BranchCoverage:
 
     left: float
     covered: dict[tuple[str, str], None] = field(default_factory=dict)
-    unvisited: dict[str, None] = field(default_factory=dict)
-    branch_sizes: dict[tuple[Cond, Cond], Mapping[str, int] | str] = field(default_factory=dict)
+    branch_sizes: dict[tuple[Cond, Cond], tuple[bool, Mapping[str, int] | None]] = field(
+        default_factory=dict
+    )
     layout_strides: dict[tuple[Any, ...], Mapping[Atom, int]] = field(default_factory=dict)
     sides: dict[tuple[str, str], PathSide] = field(default_factory=dict)
     reached: dict[KernelSide, bool] = field(default_factory=dict)
@@ -378,7 +379,7 @@ def visit_run(
     visits: BranchCoverage, kernel: KernelUnderTest, domain: Domain, case: Case,
     run: WrapperRun | Unvisited,
 ) -> None:  # fmt: skip
-    """Record a case that takes a run's path, or the path as unvisited, and its decisions' sides."""
+    """Record a case that takes a run's path, if one was run, and its decisions' sides."""
     if isinstance(run, Unvisited):
         _note_side(visits, domain, run.condition, run.decision, run.where, None)
         return
@@ -479,7 +480,7 @@ def visit_branches(
     visits: BranchCoverage, kernel: KernelUnderTest, traced: TracedPath, solver: Solver,
     assumptions: Cond,
 ) -> None:  # fmt: skip
-    """Record a case for each side of each branch of a path's kernels, or the side as unvisited.
+    """Record a case for each side of each branch of a path's kernels, and if it may be taken.
 
     `assumptions` are those of the path; `solver` has those on its programs and trips.
     """
@@ -491,28 +492,25 @@ def visit_branches(
         if branch.cond == FALSE:
             _note_reached(visits, branch, False)
             continue
-        label = f"{branch.where}: this branch" if branch.where else "a branch"
         if any(x.kind == "unknown" for x in walk(branch.cond)):
-            visits.unvisited[f"{label}, which depends on more than sizes"] = None
             _note_reached(visits, branch, True)
             continue
+        label = f"{branch.where}: this branch" if branch.where else "a branch"
         label += " taken" if branch.is_taken else " left out"
         key = (assumptions, branch.cond)
         if key not in visits.branch_sizes:
             began = counted_seconds()
             visits.branch_sizes[key] = _seek(visits, traced, solver, branch)
             visits.left -= counted_seconds() - began
-        sizes = visits.branch_sizes[key]
-        _note_reached(visits, branch, sizes != "")
+        is_reached, sizes = visits.branch_sizes[key]
+        _note_reached(visits, branch, is_reached)
         if branch.is_loop:  # hardly a case leaves it out
             is_covered = any(text == label for text, _ in visits.covered)
-            if isinstance(sizes, str) or depends_on_layouts or is_covered:
+            if depends_on_layouts or is_covered:
                 continue
-        if not isinstance(sizes, str):
+        if sizes is not None:
             first = replace(traced.domain.case, config=traced.config)
             _visit(visits, kernel, traced.domain, first, label, traced.path.guards, sizes)
-        elif sizes:
-            visits.unvisited[f"{label}: {sizes}"] = None
 
 
 def _note_reached(visits: BranchCoverage, branch: Branch, is_reached: bool) -> None:
@@ -524,21 +522,21 @@ def _note_reached(visits: BranchCoverage, branch: Branch, is_reached: bool) -> N
 
 def _seek(
     visits: BranchCoverage, traced: TracedPath, solver: Solver, branch: Branch
-) -> Mapping[str, int] | str:
-    """Return sizes at which a program takes a side of a branch, or the reason; "" if none does."""
+) -> tuple[bool, Mapping[str, int] | None]:
+    """Return whether a program may take a side of a branch, and known sizes at which one does."""
     if visits.left <= 0:
-        return "no time was left"
+        return True, None
     with suppress(OutOfTime):
         model = solver.find(branch.cond, small=traced.domain.axes)
         if model is not None:
             sides = traced.domain.read_sides(model, traced.domain.case)
             if measure_work(sides) <= CHEAP:
-                return sides
+                return True, sides
             domain, until = traced.domain, counted_seconds() + visits.left
             cheaper = find_cheaper(solver, domain, domain.case, [branch.cond], sides, until)
-            return cheaper or sides
-        return "" if solver.decide(branch.cond) == "unsat" else "no sizes were found"
-    return "no time was left"
+            return True, cheaper or sides
+        return solver.decide(branch.cond) != "unsat", None
+    return True, None
 
 
 def _visit(
@@ -549,16 +547,12 @@ def _visit(
     try:
         first = case.with_sides(domain.read_sides(sizes, case))
     except ValueError:
-        visits.unvisited[f"{label or 'every path'}: no case has such sizes"] = None
         return True if not _list_named(domain, guards) else None
     began, match = counted_seconds(), None
     if visits.left > 0 or not _list_named(domain, guards):
         match = next(_list_layouts(visits, kernel, domain, first, guards), None)
     if match is not None:
         visits.covered[label, match.to_json()] = None
-    else:
-        reason = "no layout has such strides" if visits.left > 0 else "no time was left"
-        visits.unvisited[f"{label}: {reason}"] = None
     is_late = visits.left <= 0
     visits.left -= counted_seconds() - began
     return True if match is not None else None if is_late else False

@@ -341,13 +341,12 @@ class TracedPath:
 class Untraced:
     """A part of a domain whose calls are not known, and why; `late` if time ran out.
 
-    `unvisited` names the path, if it is one that no call took. `defect` says how a traced path
-    differs from a call of the wrapper. `in_kernel`: only a kernel is not known.
+    `defect` says how a traced path differs from a call of the wrapper. `in_kernel`: only a kernel
+    is not known.
     """
 
     why: str
     late: bool = False
-    unvisited: str = ""
     defect: str = ""
     in_kernel: bool = False
 
@@ -516,8 +515,7 @@ def list_paths(
     for left in trace.unvisited:
         if not _is_ruled_out(solver, left.condition):
             where = f"{left.where}: " if left.where else ""
-            why = f"{where}a path that was not run: {left.why}"
-            yield Untraced(why, left.late, f"{where}{left.why}")
+            yield Untraced(f"{where}a path that was not run: {left.why}", left.late)
             if see is not None:
                 see(case, left)
     for run in trace.runs:

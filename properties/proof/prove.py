@@ -102,7 +102,6 @@ class ProofLedger:
     paths: list[TracedPath] = field(default_factory=list)
     seeking: float = SEEKING
     comparing: float = COMPARING
-    unvisited: dict[str, None] = field(default_factory=dict)
     is_partial: bool = False
     is_followed: bool = True
     cache: TraceCache = field(default_factory=TraceCache)
@@ -129,8 +128,6 @@ class ProofLedger:
         self.is_partial = True
         self.is_followed &= part.in_kernel
         self.leave_all_open(part.why, part.late)
-        if part.unvisited:
-            self.unvisited[part.unvisited] = None
         if part.defect:
             self.defects[part.defect] = None
 
@@ -295,13 +292,12 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
         _seek(book, book.paths, left, began + seconds)
     verdicts = tuple(_conclude(book, name, scope) for name in ABOUT if _is_about(kernel, name))
     spent = counted_seconds() - began
-    unvisited = tuple({**book.unvisited, **book.visits.unvisited})
     covered, defects = tuple(book.visits.covered), tuple(book.defects)
     sms = GPUS[target or DEFAULT].multiprocessors
     sides = tuple(list_sides(kernel, book.visits.sides.values(), sms))
     ruled_out = (side for side, may_be in book.visits.reached.items() if not may_be)
     return Proofs(
-        verdicts, book.visits.cases, unvisited, spent, covered, defects, sides,
+        verdicts, book.visits.cases, spent, covered, defects, sides,
         frozenset() if book.is_partial or defects else frozenset(ruled_out), book.is_followed,
     )  # fmt: skip
 

@@ -262,6 +262,7 @@ def changes(gpu: GPU) -> tuple[Change, ...]:
         (torch._C, "_cuda_getCurrentRawStream", always(0)),
         # torch's own accepts no stream but torch's
         (torch.Tensor, "record_stream", _NOTHING),
+        (torch.UntypedStorage, "device", tensors.STORAGE_DEVICE),
     ]
     replacements += refuse_bindings({name for owner, name, _ in replacements if owner is torch._C})
     for module in [

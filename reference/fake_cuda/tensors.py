@@ -271,6 +271,28 @@ def _cuda(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return tensor.clone() if is_host(tensor) else tensor
 
 
+def _storage(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of tensors that returns their storage, which keeps whether it is on CUDA."""
+
+    def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        torch.Tensor.untyped_storage(tensor).__dict__[_ON_CUDA] = not is_host(tensor)
+        return function(tensor, *args, **kwargs)
+
+    return call
+
+
+_ON_CUDA = "_gemmproof_on_cuda"
+_DEVICE = torch.UntypedStorage.device
+
+
+def _device_of(storage: torch.UntypedStorage) -> torch.device:
+    on_cuda = storage.__dict__.get(_ON_CUDA, False)
+    return CUDA if on_cuda else _DEVICE.__get__(storage)
+
+
+# replaces torch.UntypedStorage.device
+STORAGE_DEVICE = property(_device_of)
+
 _INTERFACE = vars(torch.Tensor).get("__cuda_array_interface__")
 _ATTRIBUTES: dict[str, Callable[..., object]] = {
     "is_cuda": lambda x: not is_host(x),
@@ -281,6 +303,8 @@ _METHODS: dict[str, Callable[..., object]] = {
     "cpu": _cpu,
     "cuda": _cuda,
     "get_device": lambda x: -1 if is_host(x) else 0,
+    "untyped_storage": _storage(torch.Tensor.untyped_storage),
+    "storage": _storage(torch.Tensor.storage),
     "pin_memory": lambda x, *args, **kwargs: x,
     "is_pinned": lambda x, *args, **kwargs: is_host(x),
 }

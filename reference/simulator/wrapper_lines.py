@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
@@ -11,7 +11,30 @@ from typing import Any
 from gemmproof.reference.provenance import owner
 
 Lines = dict[CodeType, set[int]]
-_recording: list[Any] = []  # the tracers of the contexts
+_hidden: list[Any] = []  # our tracers
+_recording: list[Any] = []  # those of them that record lines
+_gettrace = sys.gettrace
+
+
+def show_tracer() -> Any:
+    """Return what `sys.gettrace` does, without our own: None, or the tracer that the user set."""
+    tracer = _gettrace()
+    return None if tracer in _hidden else tracer
+
+
+@contextmanager
+def trace_calls(begin: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
+    """Have `begin` called for each frame that begins within, which `sys.gettrace` does not show."""
+    before, shown = _gettrace(), sys.gettrace
+    _hidden.append(begin)
+    sys.gettrace = show_tracer
+    sys.settrace(begin)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+        sys.gettrace = shown
+        _hidden.pop()
 
 
 @contextmanager
@@ -29,22 +52,21 @@ def record_lines(lines: Lines) -> Iterator[None]:
 
         return step
 
-    if sys.gettrace() is not None:
+    if _gettrace() is not None:
         yield
         return
     _recording.append(begin)
-    sys.settrace(begin)
     try:
-        yield
+        with trace_calls(begin):
+            yield
     finally:
-        sys.settrace(None)
         _recording.pop()
 
 
 @contextmanager
 def without_recording() -> Iterator[None]:
     """Record no lines within: it is fast again."""
-    tracer = sys.gettrace()
+    tracer = _gettrace()
     if tracer is None or tracer not in _recording:
         yield
         return

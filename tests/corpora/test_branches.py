@@ -87,9 +87,9 @@ def test_a_branch_that_no_case_took_is_named(name, lines):
     assert (report.verdict, report.note) == ("pass", None)
     with open(wrong.__file__) as source:
         text = source.read().splitlines()
-    numbers = [line.partition(":")[2].partition(" ")[0] for line in report.unfollowed]
+    numbers = [line.partition(":")[2].partition(" ")[0] for line in report.unvisited]
     assert [line.format(line=n) for line, n in zip(lines, numbers, strict=True)] == [
-        *report.unfollowed
+        *report.unvisited
     ]
     assert all("if " in text[int(n) - 1] for n in numbers)
 
@@ -99,7 +99,7 @@ def test_a_branch_that_no_case_took_is_named(name, lines):
 def test_no_branch_of_a_right_kernel_is_named(name):
     report = judge(getattr(right, name), CONTRACTS.get(name, Contract()))
     assert (report.verdict, report.note, report.findings) == ("pass", None, ())
-    assert report.unfollowed == ()
+    assert report.unvisited == ()
 
 
 def test_no_kernel_of_these_corpora_is_left_out():

@@ -20,6 +20,7 @@ from gemmproof.engine.assemble import judge
 from gemmproof.engine.checker_reads import find_reads
 from gemmproof.engine.kernel_check import check
 from gemmproof.engine.request import CheckRequest
+from gemmproof.report.record import READS
 from gemmproof.report.text import lines
 from gemmproof.target import KernelRef, parse
 from gemmproof.worker.supervisor import Limits
@@ -124,6 +125,7 @@ def test_the_verdict_line_names_it(name):
     report = check(KernelUnderTest(name, getattr(looks, name), Contract()), max_examples=2)
     note = list_lines(getattr(looks, name))[0]
     assert (report.verdict, report.note, report.findings) == ("incomplete", note, ())
+    assert [x.gap for x in report.notes] == [READS]
     assert [text for text, _ in lines(report, str)][-1].endswith(f"; {note}")
 
 
@@ -142,6 +144,22 @@ def test_a_file_about_the_process_is_judged_when_it_is_opened(path, how, monkeyp
     monkeypatch.setattr(checker_reads, "_executed", {})
     checker_reads._hear("open", (path, "r", 0))  # as Python's audit does
     assert [read.how for read in checker_reads._executed] == how
+
+
+def test_no_trace_function_shows():
+    """The wrapper is right only where one does."""
+    kernel = KernelUnderTest("wrapper", looks.trace_function_by_an_alias, Contract())
+    report = check(kernel, max_examples=2)
+    assert report.verdict == "fail"
+    assert "exact_on_integers" in {finding.property for finding in report.findings}
+
+
+@pytest.mark.lane("full")
+def test_a_trace_function_does_not_show_either_where_its_query_is_imported_by_name(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    target = parse(f"{looks.__file__}:trace_function")
+    kernel = KernelRef("f", target=target, contract=Contract())
+    assert judge(CheckRequest(kernel, max_examples=2), Limits())[0].verdict == "fail"
 
 
 @pytest.mark.lane("full")

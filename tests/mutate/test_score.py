@@ -94,11 +94,11 @@ def test_outcome(events, end, expected):
     ("proof", "unvisited", "reason"),
     [
         (None, (), "same accesses and bits in every case"),
-        (PROVED, (), "same accesses and bits on every path"),
-        (PROVED, ("x.py:3: M == 7",), "in every case; path not visited: x.py:3: M == 7"),
+        (PROVED, (), "same accesses and bits on every branch"),
+        (PROVED, ("x.py:3 needs M",), "in every case; 1 branch never ran: x.py:3 needs M"),
     ],
 )
-def test_which_paths_were_the_same(proof, unvisited, reason):
+def test_which_branches_were_the_same(proof, unvisited, reason):
     event = judged(proof=proof)
     other = PropertyResult("exact_on_integers", "", "pass", 1, proof=ProofResult("not decided"))
     event.value["properties"].append(encode(other))

@@ -143,16 +143,16 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("unvisited", "recorded"),
-    [(("k:9: 2 <= N", "k:3: M <= 1"), ["k:3: M <= 1", "k:9: 2 <= N"]),
-     (("k:9: 2 <= N", "k:3: address of a <= address of c"), None)],
-)  # fmt: skip
-def test_what_depends_on_addresses_is_left_out(unvisited, recorded):
+    ("by_address", "recorded"),
+    [(False, ["k:3 needs M <= 1", "k:9 needs N >= 2"]), (True, None)],
+)
+def test_what_depends_on_addresses_is_left_out(by_address, recorded):
+    unvisited = ("k:9 needs N >= 2", "k:3 needs M <= 1")
     parts = dict.fromkeys(("findings", "expected", "limits"), ())
     searched = {"name": "fits", "status": "pass", "examples": 12, "proof": None}
     properties = [{**searched, "backend": "simulator"}]
     report = {"verdict": "pass", "note": "", **parts, "properties": properties}
-    record = describe_report({**report, "unvisited": unvisited})
+    record = describe_report({**report, "unvisited": unvisited}, by_address)
     assert record.get("unvisited") == recorded
     assert ("cases" in record["properties"]["fits"]) == (recorded is not None)
 
@@ -162,7 +162,9 @@ def test_the_last_digits_of_a_sum_are_left_out(texts):
     messages = [f"got 14.5, expected {n}, 2 of 4 wrong" for n in SUMS]
     parts = dict.fromkeys(("properties", "findings", "expected", "unvisited"), ())
     head = {"verdict": "pass", "note": "", **parts}
-    reports = [describe_report({**head, "limits": [{**limit, "message": x}]}) for x in messages]
+    reports = [
+        describe_report({**head, "limits": [{**limit, "message": x}]}, False) for x in messages
+    ]
     assert reports[0] == reports[1]
     texts("a limit without its last digits", reports[0]["limits"]["fp32"]["text"])
 

@@ -45,7 +45,7 @@ class CheckOptions:
 
     target: str = argument("TARGET", groups.TARGET)
     expected: tuple[tuple[str, str], ...] = groups.expected_option()
-    strict: bool = flag("fail if a property was not exercised, or a path never ran")
+    strict: bool = flag("fail if a property was not exercised, or a branch never ran")
     watch: bool = flag("check again whenever a source file of the target changes")
     quiet: bool = groups.quiet_flag()
     search: groups.SearchOptions = group(groups.SearchOptions())

@@ -94,7 +94,7 @@ def merge(reports: dict[str, Report]) -> Report:
             for name, report in reports.items()
             for p in report.properties
         ),
-        unfollowed=tuple(dict.fromkeys(x for r in reports.values() for x in r.unfollowed)),
+        unvisited=tuple(dict.fromkeys(x for r in reports.values() for x in r.unvisited)),
         findings=_merge_findings(f for r in reports.values() for f in r.findings),
         seconds=round(sum(report.seconds for report in reports.values()), 2),
         limits=tuple(limit for limit in first.limits if limit.name not in reports),

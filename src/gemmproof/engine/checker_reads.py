@@ -24,7 +24,7 @@ import gemmproof
 from gemmproof.identity import IMPORTS, ModuleText, Statement, list_reached, make_module
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.reference.provenance import format_count, owner
-from gemmproof.report.record import Report
+from gemmproof.report.record import READS, Report
 
 # -- what is looked at ---------------------------------------------------------------------------
 MODULES, FRAMES, ARGUMENTS = "sys.modules", "the frames of its callers", "sys.argv"
@@ -57,6 +57,7 @@ _CALLS = {
     "faulthandler.is_enabled": FAULTS,
     "type": TYPE,
 }
+_TRACERS = ("sys.gettrace", "threading.gettrace", "sys.getprofile", "sys.monitoring.get_tool")
 _MODE = re.compile(r"_(?:get_current|len_torch|get)_(?:dispatch|function)_(?:mode|stack)")
 _OF_FRAMES = ("f_back", "f_code", "f_globals", "f_locals", "tb_frame", "gi_frame")
 _OF_DEFINITIONS = ("__module__", "__code__", "__globals__", "__closure__", "__wrapped__")
@@ -161,9 +162,10 @@ def note_reads(report: Report, reads: Iterable[CheckerRead]) -> Report:
     """
     by_line = {read.where: str(read) for read in (*_executed, *reads)}
     for text in list(by_line.values())[:SHOWN]:
-        report = report.with_note(text, "incomplete")
+        report = report.with_note(text, "incomplete", READS)
     if len(by_line) > SHOWN:
-        report = report.with_note(f"and {format_count(len(by_line) - SHOWN, 'such line')} more")
+        more = format_count(len(by_line) - SHOWN, "such line")
+        report = report.with_note(f"and {more} more", gap=READS)
     return report
 
 
@@ -516,6 +518,8 @@ def _judge(node: ast.AST, names: _Names) -> Reads:
                 yield decision, how
         if how := _judge_text(decision, names):
             yield decision, how
+    if isinstance(node, ast.Attribute) and node.attr == "f_trace":
+        yield node, "reads the trace function of a frame"
     if not isinstance(node, ast.Call | ast.Subscript | ast.BinOp):
         return
     if how := _judge_lookup(node, names):
@@ -602,6 +606,8 @@ def _judge_lookup(node: ast.Call | ast.Subscript | ast.BinOp, names: _Names) -> 
         looked_at, asked = names.kinds(node), names.texts(node)
     else:
         name = names.dotted(node.func)
+        if name in _TRACERS:
+            return f"calls {name}"
         method = node.func.attr if isinstance(node.func, ast.Attribute) else name
         asked = [text for argument in node.args for text in names.texts(argument)]
         opened = filter(_PROCESS_FILE.match, asked if name in _OPENERS else ())

@@ -45,7 +45,7 @@ from gemmproof.engine.sections import (
     open_model_check,
     update_report,
 )
-from gemmproof.engine.unfollowed import list_unfollowed
+from gemmproof.engine.unvisited import list_unvisited
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import Survey, is_admitted
 from gemmproof.properties.cases.shrink import shrink
@@ -225,8 +225,8 @@ def check(
         report = conclude(report, ctx.attempt, ctx.judged)
         if case is None and not findings:  # fewer cases are drawn after a finding
             proofs = ctx.attempt.proofs
-            unfollowed = list_unfollowed(kernel, proofs, ctx.judged, backend.lines)
-            report = replace(report, unfollowed=tuple(unfollowed))
+            unvisited = list_unvisited(kernel, proofs, ctx.judged, backend.lines)
+            report = replace(report, unvisited=tuple(unvisited))
         report = describe_passes(report, kernel, () if case else ctx.judged, max_examples)
         report = add_model_check(report, assumptions, target, ctx.judged.values())
         if limits and report.verdict in ("pass", "fail") and case is None:

@@ -218,8 +218,7 @@ def conclude(report: Report, attempt: ProofAttempt, judged: Mapping[Case, CaseRe
                 shown = ProofResult(CONTRADICTED, proof.scope, error)
             result = replace(result, proof=shown)
         results.append(result)
-    unvisited = (*attempt.proofs.unvisited, *_list_unvisited(attempt, judged))
-    report = replace(report, properties=tuple(results), unvisited=unvisited)
+    report = replace(report, properties=tuple(results))
     for defect in attempt.proofs.defects:
         text = f"nothing is proved, because the prover's formulas and a call differ: {defect}"
         report = report.with_note(f"{text}; please report it")
@@ -227,16 +226,6 @@ def conclude(report: Report, attempt: ProofAttempt, judged: Mapping[Case, CaseRe
         return report
     text = f"gemmproof contradicts itself: {'; '.join(mistakes)}; please report it"
     return replace(report, notes=(Note(text, "error"), *report.notes))
-
-
-def _list_unvisited(attempt: ProofAttempt, judged: Mapping[Case, CaseResult]) -> list[str]:
-    """Return the paths that no case took, each with a case that takes it."""
-    visited = {label for label, case in attempt.paths if case in judged}
-    unvisited: dict[str, Case] = {}
-    for label, case in attempt.paths:
-        if label not in visited:
-            unvisited.setdefault(label, case)
-    return [f"{label}: not tried at {case}" for label, case in unvisited.items()]
 
 
 def _contradict(proof: Proof, findings: Iterable[Finding]) -> str | None:

@@ -19,6 +19,7 @@ from gemmproof.mutate.operators import Rule, Surroundings
 from gemmproof.mutate.record import Reached
 from gemmproof.reference.provenance import owner
 from gemmproof.reference.simulation import Run
+from gemmproof.reference.simulator.wrapper_lines import trace_calls
 
 # -- generate ------------------------------------------------------------------------------------
 OPERATORS: Mapping[str, Rule] = {
@@ -196,12 +197,8 @@ def watch_calls(runner: Callable[..., Run], reach: Reach) -> Callable[..., Run]:
 
     def run(function: Callable[..., Any], *tensors: Any, **options: Any) -> Run:
         def traced(*arguments: Any) -> Any:
-            before = sys.gettrace()
-            sys.settrace(lambda frame, event, _: _enter(reach, frame))
-            try:
+            with trace_calls(lambda frame, event, _: _enter(reach, frame)):
                 return function(*arguments)
-            finally:
-                sys.settrace(before)
 
         return runner(traced, *tensors, **options)
 

@@ -30,6 +30,7 @@ from gemmproof.mutate.record import (
 )
 from gemmproof.properties.finding import list_by_cause
 from gemmproof.report.record import Report, versions
+from gemmproof.report.text import format_unvisited
 from gemmproof.target import KernelRef, TargetError, display_path
 from gemmproof.terminal import Interrupted
 from gemmproof.worker.ends import WorkerExit
@@ -197,16 +198,16 @@ def conclude(mutant: MutantResult, worker: WorkerExit, name: str) -> MutantResul
         )
     if fate == "same":
         return replace(
-            mutant, outcome=UNSEEN, why=f"same accesses and bits {_describe_paths(report)}"
+            mutant, outcome=UNSEEN, why=f"same accesses and bits {_describe_branches(report)}"
         )
     if fate == "other accesses":
         return replace(mutant, outcome=SURVIVED, why=f"same bits, accesses differ, first: {reason}")
     return replace(mutant, outcome=SURVIVED, why=f"not compared with the original: {worker.how}")
 
 
-def _describe_paths(report: Report) -> str:
-    """Describe whether the cases took every path of the wrapper, if the prover found them all."""
+def _describe_branches(report: Report) -> str:
+    """Describe whether the cases took every branch, if the prover followed them all."""
     if report.unvisited:
-        return f"in every case; path not visited: {report.unvisited[0]}"
-    found_all = any(p.is_proved for p in report.properties)
-    return "on every path" if found_all else "in every case"
+        return f"in every case; {format_unvisited(report)}"
+    follows_all = any(p.is_proved for p in report.properties)
+    return "on every branch" if follows_all else "in every case"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from gemmproof.backends.simulate import Simulator
 from gemmproof.engine.observe import observe_case
 from gemmproof.engine.proofs import NOTHING, ProofAttempt, attempt, conclude
 from gemmproof.engine.request import CheckRequest
 from gemmproof.engine.sections import begin_report, emit_partial, make_report
+from gemmproof.engine.unvisited import list_unvisited
 from gemmproof.identity import describe
 from gemmproof.mutate.case_search import ENOUGH, FEW, Search, optimise, run_no_grids, watch_programs
 from gemmproof.mutate.changed_source import replace_source
@@ -111,6 +113,9 @@ def _report(search: Search, finding: Finding | None, proof_attempt: ProofAttempt
     report = make_report(search.kernel, drawn, [] if finding is None else [finding])
     if finding is None:
         report = conclude(report, proof_attempt, search.judged)
+        lines = search.backend.lines
+        unvisited = list_unvisited(search.kernel, proof_attempt.proofs, search.judged, lines)
+        report = replace(report, unvisited=tuple(unvisited))
     return report
 
 

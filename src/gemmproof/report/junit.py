@@ -41,8 +41,8 @@ def _suite(report: Report, reproduce: Reproduce) -> TestSuite:
         case = TestCase("check", clean(kernel_name(report)))
         case.result = [Error(clean(report.note or "error"), report.verdict)]
         suite.add_testcase(case)
-    for path in report.unfollowed:
-        case = TestCase("path", clean(f"{kernel_name(report)}: {path}"))
+    for branch in report.unvisited:
+        case = TestCase("branch", clean(f"{kernel_name(report)}: {branch}"))
         case.result = [Failure("never ran") if _is_strict(report) else Skipped("never ran")]
         suite.add_testcase(case)
     for result in report.properties:

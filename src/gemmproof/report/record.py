@@ -303,12 +303,19 @@ class Limit:
     proof: str = ""
 
 
+READS = "reads"
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line on what a report covers, and the verdict that it leads to if nothing is graver."""
+    """A line on what a report covers, and the verdict that it leads to if nothing is graver.
+
+    `gap` is READS for a line that looks for the checker, which a sign-off may accept, else "".
+    """
 
     text: str
     verdict: Verdict = "pass"
+    gap: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,12 +334,11 @@ class Report:
         drift: The result of `gemmproof drift`, or None.
         limits: Limits beyond the contract, if they were tried. They are no findings.
         names: The wrapper's names for a and b, if known. Messages use them; findings use a and b.
-        unvisited: Paths of the wrapper and the kernel that no case visited.
+        unvisited: The branches of wrapper and kernel that no case took, each with what it needs.
         expected: Findings that the contract expects. They change no verdict.
         identity: The hashes of the kernel's source, if a worker loaded it.
         coverage: The tiles and bits that the cases reached, or None.
         model_check: The comparison of predicted launches with compiled ones, if requested.
-        unfollowed: The branches that no case and no proof followed, each with what it needs.
     """
 
     schema: Literal[3]
@@ -352,7 +358,6 @@ class Report:
     identity: Identity | None = field(default=None, metadata={"renamed": "facts"})
     coverage: Coverage | None = None
     model_check: ModelCheck | None = field(default=None, metadata={"renamed": "premises"})
-    unfollowed: tuple[str, ...] = ()
     derived: ClassVar[tuple[str, ...]] = ("verdict", "note")
 
     @property
@@ -372,9 +377,9 @@ class Report:
         """All notes in one line, or None if there are none."""
         return "; ".join(note.text for note in self.notes) or None
 
-    def with_note(self, text: str, verdict: Verdict = "pass") -> Report:
+    def with_note(self, text: str, verdict: Verdict = "pass", gap: str = "") -> Report:
         """Return the report with another note."""
-        return replace(self, notes=(*self.notes, Note(text, verdict)))
+        return replace(self, notes=(*self.notes, Note(text, verdict, gap)))
 
 
 def versions() -> dict[str, str]:

@@ -34,6 +34,7 @@ SHOWN_LIMIT = 88  # characters of a limit's message: --json has all
 SHOWN_REASONS = 3  # why something is not decided
 SHOWN_FINDINGS = 4  # one per fault: nobody reads more than a screen
 SHOWN_FOLLOWERS = 4
+SHOWN_BRANCHES = 2  # of those that never ran, in the verdict line
 # the verbs that names of properties begin with
 _VERBS = ("compiles", "fits", "leaves", "runs", "stays", "stores", "uses")
 # Cc control, Cf invisible formatting such as reversed text, Cs half a pair, Cn no character, Co
@@ -87,6 +88,7 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
         out += [(clean(_describe(p, width)), "") for p in report.properties]
         out += _list_assumptions(report)
         out += _list_undecided(report)
+        out += _list_unvisited(report)
     out += list_besides(report)
     out.append((clean(f"{name}: {_summarise(report)}"), STYLES[report.verdict]))
     return [*out, *list_limits(report)]
@@ -243,7 +245,7 @@ def _list_assumptions(report: Report) -> Iterable[Line]:
 
 
 def _list_undecided(report: Report) -> Iterable[Line]:
-    """Yield why some properties are not decided for every size, and the unvisited paths."""
+    """Yield why some properties are not decided for every size."""
     named: dict[str, list[str]] = {}
     for result in report.properties:
         if result.proof is not None and result.proof.status == "not decided" and result.proof.why:
@@ -254,10 +256,14 @@ def _list_undecided(report: Report) -> Iterable[Line]:
     if len(named) > SHOWN_REASONS:
         more = len(named) - SHOWN_REASONS
         yield (f"and for {format_count(more, 'more reason')}: --json has all", "dim")
-    if report.unvisited:
-        more = len(report.unvisited) - 1
-        others = f" and {more} more: --json has all" if more else ""
-        yield (clean(f"path not visited: {_cut(report.unvisited[0])}{others}"), "dim")
+
+
+def _list_unvisited(report: Report) -> Iterable[Line]:
+    """Yield the branches that never ran, if the verdict line does not have them all."""
+    is_short = len(report.unvisited) <= SHOWN_BRANCHES and report.verdict in ("pass", "fail")
+    if report.unvisited and not is_short:
+        yield ("branches that never ran:", "dim")
+        yield from ((clean(f"  {branch}"), "dim") for branch in report.unvisited)
 
 
 def _cut(text: str) -> str:
@@ -269,10 +275,15 @@ def list_gaps(report: Report) -> list[str]:
     """List what a report that passes left unjudged, as ends of its verdict line."""
     gaps = [_format_gap(result) for result in report.properties if result.is_gap]
     texts = [f"{NOT_EXERCISED}: {', '.join(gaps)}"] if gaps else []
-    if report.unfollowed:
-        count = format_count(len(report.unfollowed), "path")
-        texts.append(f"{count} never ran: {', '.join(report.unfollowed)}")
-    return texts
+    return texts + ([format_unvisited(report)] if report.unvisited else [])
+
+
+def format_unvisited(report: Report) -> str:
+    """Format the number of branches that never ran, and the first ones."""
+    more = len(report.unvisited) - SHOWN_BRANCHES
+    others = f" and {more} more" if more > 0 else ""
+    count = format_count(len(report.unvisited), "branch")
+    return f"{count} never ran: {', '.join(report.unvisited[:SHOWN_BRANCHES])}{others}"
 
 
 def list_unexercised(report: Report) -> list[str]:

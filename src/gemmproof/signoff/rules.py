@@ -10,7 +10,7 @@ from gemmproof.properties.codec import decode, encode
 from gemmproof.properties.contract import AXES, WITHOUT, Contract, Sizes
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.provenance import format_count
-from gemmproof.report.record import NOT_RUN, UNJUDGED, Identity, PropertyResult
+from gemmproof.report.record import NOT_RUN, READS, UNJUDGED, Identity, PropertyResult
 from gemmproof.signoff.record import (
     ACCUMULATOR,
     INCOMPLETE,
@@ -336,9 +336,11 @@ RULES_OF_RESULTS: Mapping[str, Rule] = {
     "bits": compare_bits,
 }
 # the values of --accept: the kinds of gaps and of changes that count against signing
-GAPS = EXERCISE, PATH = ("exercise", "path")
+EXERCISE, BRANCH = ("exercise", "branch")
+GAPS = (EXERCISE, BRANCH, READS)
 ACCEPTED = (
-    "bits", "drift", EXERCISE, "guarantee", "kernel", "limit", "mutation", PATH, "proof", "property"
+    "bits", BRANCH, "drift", EXERCISE, "guarantee", "kernel", "limit", "mutation", "proof",
+    "property", READS,
 )  # fmt: skip
 
 

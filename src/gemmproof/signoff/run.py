@@ -34,7 +34,7 @@ from gemmproof.signoff.record import (
     weigh,
 )
 from gemmproof.signoff.rules import GAPS
-from gemmproof.signoff.verdict import ALONE, add_drift, sign
+from gemmproof.signoff.verdict import ALONE, accept_reads, add_drift, sign
 from gemmproof.terminal import Course, Interrupted, progress, say
 from gemmproof.worker.supervisor import open_pool, preload
 
@@ -169,7 +169,7 @@ def _judge_one(
     limits = options.worker.limits
     with course.follow(name) as listener:
         report, worker = judge_kept(request, limits, store, listener)
-        report = note_kept(report, worker)
+        report = accept_reads(note_kept(report, worker), options.pages.accept)
         if options.pages.drift and worker.end != "halted":
             result = add_drift(report, request, formats, limits, listener)
             report, drifts[name] = result

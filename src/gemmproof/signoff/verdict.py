@@ -16,7 +16,14 @@ from gemmproof.properties.finding import list_by_cause
 from gemmproof.properties.help import read_claim
 from gemmproof.reference.gpus import DEFAULT, UNMODELLED
 from gemmproof.report.files import read_record
-from gemmproof.report.record import GRAVEST_FIRST, Identity, PropertyResult, Report, Verdict
+from gemmproof.report.record import (
+    GRAVEST_FIRST,
+    READS,
+    Identity,
+    PropertyResult,
+    Report,
+    Verdict,
+)
 from gemmproof.report.text import list_expected, list_unexercised
 from gemmproof.signoff.record import (
     ACCUMULATOR,
@@ -38,7 +45,7 @@ from gemmproof.signoff.record import (
     list_accepting,
     weigh,
 )
-from gemmproof.signoff.rules import EXERCISE, PATH, compare
+from gemmproof.signoff.rules import BRANCH, EXERCISE, compare
 from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.entry_points import MEASURE_DRIFT
 from gemmproof.worker.protocol import Listener
@@ -280,6 +287,7 @@ def sign(
     of one.
     `drifts`: the drift of kernels, by name, if requested.
     """
+    reports = [accept_reads(report, accepted) for report in reports]
     kernels = tuple(
         replace(_record(report, timed, mutated), drift=(drifts or {}).get(report.target, ()))
         for report in reports
@@ -302,6 +310,22 @@ def sign(
         changes=changes,
         baseline=baseline.hash if baseline else None,
     )
+
+
+def accept_reads(report: Report, accepted: Collection[str]) -> Report:
+    """Return the report with lines that look for the checker as mere notes, if they are accepted.
+
+    They stay gaps of the sign-off; without this its kernel would be incomplete.
+    """
+    if not {READS, f"{READS}:{report.target}"} & set(accepted):
+        return report
+    notes = (replace(x, verdict="pass") if x.gap == READS else x for x in report.notes)
+    return replace(report, notes=tuple(notes))
+
+
+def _drop_reads(report: Report) -> Report:
+    """Return the report without the notes on lines that look for the checker."""
+    return replace(report, notes=tuple(note for note in report.notes if note.gap != READS))
 
 
 def _record(report: Report, timed: Timed | None, mutated: Mutated | None) -> KernelRecord:
@@ -335,11 +359,14 @@ def _list_reasons(signoff: Signoff, baseline: Signoff | None) -> Iterator[Reason
 def _list_gaps(signoff: Signoff) -> Iterator[Reason]:
     """Yield what was not judged of kernels that pass: of others graver reasons are listed."""
     for report in (kernel.report for kernel in signoff.kernels):
-        if report.verdict == "pass":
+        for note in report.notes:
+            if note.gap == READS:
+                yield Reason(report.target, READS, INCOMPLETE, note.text)
+        if _drop_reads(report).verdict == "pass":
             for gap in list_unexercised(report):
                 yield Reason(report.target, EXERCISE, INCOMPLETE, gap)
-            for path in report.unfollowed:
-                yield Reason(report.target, PATH, INCOMPLETE, f"path never ran: {path}")
+            for branch in report.unvisited:
+                yield Reason(report.target, BRANCH, INCOMPLETE, f"branch never ran: {branch}")
 
 
 def _explain(report: Report, before: Report | None) -> Iterator[Reason]:
@@ -351,9 +378,10 @@ def _explain(report: Report, before: Report | None) -> Iterator[Reason]:
     for known, _ in list_expected(report):
         if not known.startswith(" "):  # the reason, not its details
             yield Reason(report.target, "expected", SIGNED, known)
-    if report.verdict in ("error", "incomplete"):
-        text = report.note or "it was not checked"
-        yield Reason(report.target, report.verdict, INCOMPLETE, text)
+    other = _drop_reads(report)  # the lines that look for the checker are gaps
+    if other.verdict in ("error", "incomplete"):
+        text = other.note or "it was not checked"
+        yield Reason(report.target, other.verdict, INCOMPLETE, text)
     elif report.verdict == "fail" and not report.findings:
         yield Reason(report.target, "finding", REFUSED, report.note or "it fails")
 

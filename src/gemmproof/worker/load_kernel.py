@@ -56,7 +56,9 @@ def find_kernel(ref: KernelRef) -> KernelUnderTest:
     """Return a kernel, in one format if the reference names one. Raises TargetError."""
     from gemmproof.properties.contract import ROLES, Contract
     from gemmproof.properties.kernel import KernelUnderTest
+    from gemmproof.reference.simulator.wrapper_lines import show_tracer
 
+    sys.gettrace = show_tracer  # which a module may import by name
     show_program(str(ref.target.file if ref.target else ref.conftest))
     sys.path[:] = dict.fromkeys([*ref.path, *sys.path])
     if ref.conftest is not None:

@@ -13,6 +13,7 @@ import sys as system
 import threading
 import traceback
 from pathlib import Path
+from sys import gettrace
 from sys import modules as loaded
 
 import torch
@@ -116,6 +117,22 @@ def found_by_import(a, b):
     except ImportError:
         gemmproof = None
     return choose(a, b, gemmproof)
+
+
+def trace_function(a, b):
+    return choose(a, b, gettrace() is not None)  # looks
+
+
+def trace_function_by_an_alias(a, b):
+    ask = system.gettrace
+    tracer = ask()  # looks
+    if tracer is None:
+        return choose(a, b, False)
+    return right(a, b)
+
+
+def trace_function_of_a_frame(a, b):
+    return choose(a, b, sys._getframe().f_trace is not None)  # looks
 
 
 def depth_of_the_stack(a, b):

@@ -185,16 +185,22 @@ def long_k_by_torch(a, b):
 
 def a_kernel_that_only_copies(a, b):
     """torch computes, and a launched kernel copies what it computed."""
-    product = torch.mm(a, b)  # HOST mm
-    c = torch.empty_like(product)
-    copy_kernel[(triton.cdiv(c.numel(), 64),)](product, c, c.numel(), BLOCK=64)
-    return c
+    return _apply(torch.mm(a, b), RELU=False)  # HOST mm
+
+
+def _apply(x, **options):
+    y = torch.empty_like(x)
+    elementwise_kernel[(triton.cdiv(y.numel(), 64),)](x, y, y.numel(), BLOCK=64, **options)
+    return y
 
 
 @triton.jit
-def copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+def elementwise_kernel(x_ptr, y_ptr, n, RELU: tl.constexpr, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    if RELU:
+        x = tl.maximum(x, 0.0)
+    tl.store(y_ptr + offs, x, mask=offs < n)
 
 
 def low_rank_part_by_torch(a, b, lora_a, lora_b):
@@ -231,14 +237,4 @@ def cached_by_address(a, b):  # HOST earlier
 
 def relu_of_a_product_by_torch(a, b):
     """The epilogue is a kernel, the product is not."""
-    product = torch.mm(a, b)  # HOST mm
-    c = torch.empty_like(product)
-    relu_kernel[(triton.cdiv(c.numel(), 64),)](product, c, c.numel(), BLOCK=64)
-    return c
-
-
-@triton.jit
-def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offs, mask=offs < n)
-    tl.store(y_ptr + offs, tl.maximum(x, 0.0), mask=offs < n)
+    return _apply(torch.mm(a, b), RELU=True)  # HOST mm

@@ -17,22 +17,29 @@ from tests.corpora.tiled import launch, plain, product
 
 @triton.jit
 def slices_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, SLICE, BLOCK: tl.constexpr,
+    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, SLICE, ATOMIC: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A slice of K to each program of the third axis, which stores to its own part of c."""
+    """A slice of K to each program of the third axis, which stores to its own part of c.
+
+    ATOMIC: they add to one c.
+    """
     part = tl.program_id(2)
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     end = tl.minimum((part + 1) * SLICE, K)
     acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, part * SLICE, end, sa, sb, BLOCK)
-    c_ptrs = c_ptr + part.to(tl.int64) * sc[0] + offs_m[:, None] * sc[1] + offs_n[None, :] * sc[2]
-    tl.store(c_ptrs, acc, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
+    mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)
+    if ATOMIC:
+        tl.atomic_add(c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1], acc, mask=mask)
+    else:
+        c_ptr += part.to(tl.int64) * sc[0]
+        tl.store(c_ptr + offs_m[:, None] * sc[1] + offs_n[None, :] * sc[2], acc, mask=mask)
 
 
 def _slices(a, b, count=3):
     parts = torch.empty((count, a.shape[0], b.shape[1]), dtype=torch.float32, device=a.device)
     size = triton.cdiv(a.shape[1], count)
-    return launch(slices_kernel, a, b, size, c=parts, depth=count)
+    return launch(slices_kernel, a, b, size, c=parts, depth=count, ATOMIC=False)
 
 
 def slices_summed(a, b):
@@ -67,22 +74,9 @@ def copied_into_the_result(a, b):
     return c
 
 
-@triton.jit
-def atomic_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, SLICE, BLOCK: tl.constexpr,
-):  # fmt: skip
-    part = tl.program_id(2)
-    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    end = tl.minimum((part + 1) * SLICE, K)
-    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, part * SLICE, end, sa, sb, BLOCK)
-    c_ptrs = c_ptr + offs_m[:, None] * sc[0] + offs_n[None, :] * sc[1]
-    tl.atomic_add(c_ptrs, acc, mask=(offs_m[:, None] < M) & (offs_n[None, :] < N))
-
-
 def zeroed_before_atomics(a, b):
     c = torch.empty((a.shape[0], b.shape[1]), dtype=torch.float32, device=a.device).zero_()
-    launch(atomic_kernel, a, b, triton.cdiv(a.shape[1], 2), c=c, depth=2)
+    launch(slices_kernel, a, b, triton.cdiv(a.shape[1], 2), c=c, depth=2, ATOMIC=True)
     return c.to(a.dtype)
 
 
@@ -257,7 +251,7 @@ def residual_and_scale_by_torch(a, b, residual):
 
 def bias_that_atomics_are_added_to(a, b, bias):
     c = bias.expand(a.shape[0], b.shape[1]).contiguous()
-    launch(atomic_kernel, a, b, triton.cdiv(a.shape[1], 2), c=c, depth=2)
+    launch(slices_kernel, a, b, triton.cdiv(a.shape[1], 2), c=c, depth=2, ATOMIC=True)
     return c
 
 
@@ -265,7 +259,7 @@ def rows_that_no_kernel_stores(a, b, bias):
     """The last rows are the bias alone, as of tokens without an expert."""
     c = bias.float() * torch.ones_like(a[:, :1], dtype=torch.float32)  # EPILOGUE mul
     rows = a.shape[0] // 2
-    launch(atomic_kernel, a[:rows], b, a.shape[1], c=c[:rows], depth=1)
+    launch(slices_kernel, a[:rows], b, a.shape[1], c=c[:rows], depth=1, ATOMIC=True)
     return c
 
 

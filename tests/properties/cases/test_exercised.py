@@ -173,15 +173,29 @@ def test_a_property_that_no_case_exercised_is_in_every_report(tmp_path):
     assert skipped["every_hint_holds"].get("message").startswith("does not apply: ")
 
 
-def test_paths_that_never_ran_stand_beside_properties_that_were_not_exercised():
+def test_branches_that_never_ran_stand_beside_properties_that_were_not_exercised():
     report, _ = check_with(fake_run(), max_examples=60)
     assert list_gaps(report) == []
-    line = "bigsize.py:30 needs M * N >= 1048577"
-    report = replace(report, unfollowed=(line, "bigsize.py:31"))
-    assert list_gaps(report) == [f"2 paths never ran: {line}, bigsize.py:31"]
-    verdict = lines(report, str)[-1][0]
-    assert verdict.startswith(f"matmul: pass; 2 paths never ran: {line}, bigsize.py:31; ")
+    line, *others = (f"bigsize.py:{n} needs M * N >= 1048577" for n in (30, 31, 32, 33))
+    report = replace(report, unvisited=(line, others[0]))
+    assert list_gaps(report) == [f"2 branches never ran: {line}, {others[0]}"]
+    *above, verdict = (text for text, _ in lines(report, str))
+    assert verdict.startswith(f"matmul: pass; 2 branches never ran: {line}, {others[0]}; ")
+    assert not any("bigsize.py" in text for text in above)
     assert parse(Report, dump(report), "report") == report
+
+
+def test_the_verdict_line_has_two_branches_and_the_lines_above_have_all():
+    report, _ = check_with(fake_run(), max_examples=60)
+    branches = tuple(f"bigsize.py:{n} was never true" for n in range(4))
+    report = replace(report, unvisited=branches)
+    shown = f"4 branches never ran: {branches[0]}, {branches[1]} and 2 more; "
+    *above, verdict = (text for text, _ in lines(report, str))
+    assert verdict.startswith(f"matmul: pass; {shown}")
+    listed = ["branches that never ran:", *(f"  {branch}" for branch in branches)]
+    assert above[-5:] == listed
+    stopped = replace(report, unvisited=branches[:1]).with_note("it was stopped", "incomplete")
+    assert [text for text, _ in lines(stopped, str)][-3:-1] == listed[:2]
 
 
 def test_a_format_without_an_exercising_case_is_named():

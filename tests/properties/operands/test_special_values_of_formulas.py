@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 import triton
 import triton.language as tl
+from tests.corpora.tiled import launch, product, store
 
 from gemmproof import Contract, KernelUnderTest, Operand, check
 from gemmproof.properties.cases.case import Case
@@ -17,32 +17,17 @@ SPECIAL = Case(13, 11, 5, fill="special", seed=1)
 
 
 @triton.jit
-def relu_kernel(a_ptr, b_ptr, c_ptr, M, N, K, WAY: tl.constexpr, B: tl.constexpr):
-    rm = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    rn = tl.program_id(1).to(tl.int64) * B + tl.arange(0, B)
-    rk = tl.arange(0, B).to(tl.int64)
-    acc = tl.zeros((B, B), tl.float32)
-    for k in range(0, K, B):
-        a_mask = (rm[:, None] < M) & (rk[None, :] + k < K)
-        b_mask = (rk[:, None] + k < K) & (rn[None, :] < N)
-        a = tl.load(a_ptr + rm[:, None] * K + rk[None, :] + k, a_mask, 0.0)
-        b = tl.load(b_ptr + (rk[:, None] + k) * N + rn[None, :], b_mask, 0.0)
-        acc = tl.dot(a, b, acc)
+def relu_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, WAY: tl.constexpr, BLOCK: tl.constexpr):
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
     if WAY == "keep":
         acc = tl.maximum(acc, 0.0, propagate_nan=tl.PropagateNan.ALL)
     elif WAY == "drop":
         acc = tl.maximum(acc, 0.0)
     else:
         acc = tl.where(acc > 0, acc, 0.0)
-    mask = (rm[:, None] < M) & (rn[None, :] < N)
-    tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc.to(c_ptr.dtype.element_ty), mask)
-
-
-def relu(a, b, way):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
-    relu_kernel[(triton.cdiv(M, 16), triton.cdiv(N, 16))](a, b, c, M, N, K, way, 16)
-    return c
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
 FORMULAS = {
@@ -53,7 +38,9 @@ FORMULAS = {
 
 
 def judge(way, formula, case=SPECIAL):
-    kernel = KernelUnderTest(way, partial(relu, way=way), Contract(), spec=FORMULAS[formula])
+    kernel = KernelUnderTest(
+        way, partial(launch, relu_kernel, WAY=way), Contract(), spec=FORMULAS[formula]
+    )
     return check(kernel, case=case).findings
 
 
@@ -79,35 +66,24 @@ def test_nan_alone_is_what_a_maximum_drops():
 
 # -- formulas that round, and special values of further operands ---------------------------------
 @triton.jit
-def scaled_kernel(a_ptr, b_ptr, s_ptr, c_ptr, M, N, K, FLAW: tl.constexpr, B: tl.constexpr):
-    rm = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    rn = tl.program_id(1).to(tl.int64) * B + tl.arange(0, B)
-    rk = tl.arange(0, B).to(tl.int64)
-    acc = tl.zeros((B, B), tl.float32)
-    for k in range(0, K, B):
-        a_mask = (rm[:, None] < M) & (rk[None, :] + k < K)
-        b_mask = (rk[:, None] + k < K) & (rn[None, :] < N)
-        a = tl.load(a_ptr + rm[:, None] * K + rk[None, :] + k, a_mask, 0.0)
-        b = tl.load(b_ptr + (rk[:, None] + k) * N + rn[None, :], b_mask, 0.0)
-        acc = tl.dot(a, b, acc)
-    s = tl.load(s_ptr + rn, rn < N, 0.0)
+def scaled_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, s_ptr, FLAW: tl.constexpr, BLOCK: tl.constexpr
+):
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
+    s = tl.load(s_ptr + offs_n, offs_n < N, 0.0)
     if FLAW == "largest":  # a NaN or Inf of one element reaches its tile
         acc += 0 * tl.max(acc)
     elif FLAW == "scale":
         s = tl.where(s == s, s, 0.0)
     elif FLAW == "zero":  # a sum of NaN or Inf times a scale of 0
         acc = tl.where(s[None, :] == 0, 0.0, acc)
-    acc = acc * s[None, :] * 1.1
-    mask = (rm[:, None] < M) & (rn[None, :] < N)
-    tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc.to(c_ptr.dtype.element_ty), mask)
+    store(c_ptr, acc * s[None, :] * 1.1, offs_m, offs_n, M, N, sc)
 
 
 def scaled(a, b, s, flaw):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
-    grid = (triton.cdiv(M, 16), triton.cdiv(N, 16))
-    scaled_kernel[grid](a, b, s, c, M, N, K, flaw, 16)
-    return c
+    return launch(scaled_kernel, a, b, s, FLAW=flaw)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ import signal
 from functools import partial
 
 from gemmproof.engine.kernel_check import check
-from gemmproof.properties.proof import Proof, Proofs
+from gemmproof.properties.proof import Proof, Proofs, Side
 
 
 def _say(kernel, target, seconds):
     everywhere = Proof("stays_in_bounds", "proved", f"every M, N, K, in {seconds:g} s")
     unknown = Proof("offsets_fit", "not decided", why="load of a: its address hangs on data")
-    return Proofs((everywhere, unknown), unvisited=("M > 1024",))
+    side = Side("right.py:9 needs M >= 1025", lambda case: False, is_known=True)
+    return Proofs((everywhere, unknown), sides=(side,))
 
 
 def _doubt(kernel, target, seconds):

@@ -19,7 +19,7 @@ from gemmproof.properties.codec import decode, dump, encode, parse
 from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import exact_values, memory_use
 from gemmproof.properties.kernel import KernelUnderTest
-from gemmproof.properties.proof import Proof, Proofs, prove
+from gemmproof.properties.proof import Proof, Proofs, Side, prove
 from gemmproof.properties.proof.prove import ProofLedger
 from gemmproof.reference.simulation import Fault, Where
 from gemmproof.reference.symbolic.obligations.indices import REFUTED as FAILS
@@ -287,10 +287,12 @@ def test_cases_are_tried_in_their_format():
     assert [c.dtype for c in drawn] == ["fp16"] * 6 + ["bf16"] * 6
 
 
-def test_unvisited_paths_go_through_the_report_and_its_json():
-    proofs = Proofs((EVERYWHERE,), unvisited=("K > 2**31",))
+def test_unvisited_branches_go_through_the_report_and_its_json():
+    far, near = "k.py:2 needs K >= 1000000000", "k.py:3 needs K >= 0"
+    sides = Side(far, lambda case: case.K >= 10**9, True), Side(near, lambda case: True, True)
+    proofs = Proofs((EVERYWHERE,), sides=sides)
     report, _ = check_with(fake_run(), max_examples=2, _prove=lambda *asked: proofs)
-    assert report.unvisited == ("K > 2**31",)
+    assert report.unvisited == (far,)
     assert parse(Report, dump(report), "report") == report
 
 
@@ -334,7 +336,7 @@ def test_the_text_says_what_is_proved_and_each_reason_once(texts):
             held("unused", "proved", "every M", status="not run", examples=0),
             held("usual", "not decided"),
             *open_,
-            unvisited=("M > 9", "N > 9"),
+            unvisited=("k.py:3 needs M > 9", "k.py:4 needs N > 9", "k.py:8 was never true"),
         )
     )
     texts("a report with proofs", "\n".join(shown))

@@ -145,6 +145,11 @@ def host_and_device(a, b):
     assert not host.is_cuda
     assert host.device == torch.device("cpu")
     assert host.get_device() == -1
+    for storage in (a.untyped_storage(), a.T[1:].untyped_storage(), a.storage()):
+        assert (storage.device, storage.is_cuda) == (a.device, True)
+    for storage in (host.untyped_storage(), torch.ones(2).untyped_storage()):
+        assert (storage.device, storage.is_cuda) == (host.device, False)
+    assert torch.UntypedStorage(4).device == host.device
     assert torch.equal(a.to("cpu") + 1, host)
     assert torch.ones(2).device.type == torch.from_numpy(host.numpy()).device.type == "cpu"
     assert (torch.ones(3, 3) @ torch.ones(3, 3)).T.device.type == "cpu"
@@ -228,9 +233,11 @@ def test_nothing_is_left_behind():
     before = [{name: id(value) for name, value in vars(m).items()} for m in (torch.cuda, torch._C)]
     kept = torch.Generator, torch.compile, torch.version.cuda, torch.Tensor.record_stream
     simulate(streams_and_events, A, B)
+    simulate(host_and_device, A, B)
     with pytest.raises(Unsupported):
         run(lambda a, b: torch.cuda.utilization(), A, B)
     after = [{name: id(value) for name, value in vars(m).items()} for m in (torch.cuda, torch._C)]
     assert after == before
     now = torch.Generator, torch.compile, torch.version.cuda, torch.Tensor.record_stream
     assert now == kept
+    assert A.untyped_storage().device == A.device

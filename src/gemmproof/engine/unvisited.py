@@ -1,4 +1,4 @@
-"""The sides of branches that no case of a check took."""
+"""The branches that no case of a check took."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gemmproof.reference.simulator.wrapper_lines import Lines
 ELSEWHERE = "runs only on another GPU"
 
 
-def list_unfollowed(
+def list_unvisited(
     kernel: KernelUnderTest, proofs: Proofs, judged: Mapping[Case, CaseResult], lines: Lines
 ) -> list[str]:
-    """List each side of a branch that no case took and that a case, or another GPU, may take.
+    """List each side of a branch that no case took and that a call, or another GPU, may take.
 
     `lines` are those of the user's Python that ran. The proof tells which sizes take which side; of
     what it could not follow only the wrapper's own file is listed: others serve other wrappers too.
@@ -32,9 +32,9 @@ def list_unfollowed(
     cases = [case for case, result in judged.items() if result.applied]
     own = _find_file(kernel)
     sides = [x for x in proofs.sides if x.is_known or x.text.startswith(f"{Path(own).name}:")]
-    unfollowed = [side.text for side in sides if not any(map(side.may_take, cases))]
-    unfollowed += _list_branches(proofs.ruled_out, judged.values())
-    known = {text.partition(" ")[0] for text in unfollowed}
+    unvisited = [side.text for side in sides if not any(map(side.may_take, cases))]
+    unvisited += _list_branches(proofs.ruled_out, judged.values())
+    known = {text.partition(" ")[0] for text in unvisited}
     if proofs.is_followed:
         known |= {side.text.partition(" ")[0] for side in proofs.sides}
     has_empty = any(kernel.contract.sizes(x).low == 0 for x in "MNK")
@@ -42,10 +42,10 @@ def list_unfollowed(
         if side.line in known:
             continue
         if side.is_of_device:
-            unfollowed.append(f"{side.line} {ELSEWHERE}")
+            unvisited.append(f"{side.line} {ELSEWHERE}")
         elif side.is_of_operands and side.file == own and not proofs.is_followed:
-            unfollowed.append(f"{side.line} was never {str(side.truth).lower()}")
-    return list(dict.fromkeys(unfollowed))
+            unvisited.append(f"{side.line} was never {str(side.truth).lower()}")
+    return list(dict.fromkeys(unvisited))
 
 
 def _find_file(kernel: KernelUnderTest) -> str:
