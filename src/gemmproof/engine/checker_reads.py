@@ -32,6 +32,7 @@ ENVIRONMENT, TYPE, MODES = "the environment", "the type of an operand", "the mod
 OBJECTS, DEFINITION = "all objects", "the definition of a function of torch or Triton"
 PARENT, FAULTS = "the parent process", "the state of faulthandler"
 THREADS = "the names of threads or processes"
+TRACING = "the tracing of Python"
 # by dotted name
 _VALUES = {
     "sys.modules": MODULES,
@@ -55,6 +56,7 @@ _CALLS = {
     "pkgutil.iter_modules": MODULES,
     "importlib.metadata.distributions": MODULES,
     "faulthandler.is_enabled": FAULTS,
+    **dict.fromkeys(("sys.gettrace", "sys.getprofile", "threading.gettrace"), TRACING),
     "type": TYPE,
 }
 _MODE = re.compile(r"_(?:get_current|len_torch|get)_(?:dispatch|function)_(?:mode|stack)")
@@ -561,7 +563,7 @@ def _judge_decision(decision: ast.expr, kind: str, names: _Names) -> str:
         return f"looks for {_shorten(name)} in {kind}"
     if kind == TYPE:
         return ""
-    if kind in (MODES, FAULTS, DEFINITION):
+    if kind in (MODES, FAULTS, TRACING, DEFINITION):
         return f"depends on {kind}"
     if _HASH.search(ast.unparse(decision)):
         return f"looks for the hash of a text in {kind}"

@@ -1,5 +1,8 @@
 """Wrappers and kernels that are wrong behind a branch that few calls take."""
 
+import socket
+import time
+
 import torch
 import triton
 import triton.language as tl
@@ -42,6 +45,32 @@ def another_sum_at_1531_rows(a, b):
     parts = ((a[:, :half], b[:half]), (a[:, half:], b[half:]))
     first, second = (plain(x.contiguous(), y, dtype=torch.float32) for x, y in parts)
     return (first + second).to(a.dtype)
+
+
+# -- what is no operand ------------------------------------------------------------------------------
+_started = time.monotonic()
+_calls: list[int] = []
+
+
+def wrong_after_a_day(a, b):
+    elapsed = time.monotonic() - _started
+    if elapsed > 86400:
+        return _spoil(a, b)
+    return plain(a, b)
+
+
+def wrong_on_one_host(a, b):
+    c = plain(a, b)
+    if socket.gethostname().startswith("production-"):
+        c += 1
+    return c
+
+
+def wrong_after_many_calls(a, b):
+    _calls.append(a.shape[0])
+    if len(_calls) > 10**6:
+        return _spoil(a, b)
+    return plain(a, b)
 
 
 # -- views -----------------------------------------------------------------------------------------

@@ -15,8 +15,10 @@ from gemmproof import Contract, KernelUnderTest, check
 @pytest.mark.parametrize(
     ("launch", "dtype", "target", "property_name", "sizes"),
     [
-        (precision.sums_cut_at_23_bits, "bf16", None, "exact_on_integers", (9, 1, 3)),
-        (precision.result_rounded_through_20_bits, "bf16", None, "exact_on_integers", (9, 1, 3)),
+        (precision.sums_cut_at_23_bits, "bf16", None, "exact_on_integers", (11, 1, 3)),
+        (precision.result_rounded_through_20_bits, "bf16", None, "exact_on_integers", (11, 1, 3)),
+        (precision.sums_cut_at_23_bits, "fp16", None, "exact_on_integers", (12, 1, 3)),
+        (precision.result_rounded_through_20_bits, "fp16", None, "exact_on_integers", (12, 1, 3)),
         (precision.half_sums_of_a_long_k, "fp16", None, "within_bound", (17, 17, 1024)),
         (precision.fp8_long_sums, "fp8e4m3", "sm_90", "within_bound", (17, 17, 4096)),
     ],
