@@ -6,13 +6,17 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain, count, islice
+from itertools import chain, count, islice, product
 from typing import Any
 
 from gemmproof.engine.observe import CaseResult
 from gemmproof.engine.proofs import ProofAttempt
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.constants import find_constants, find_shapes
+from gemmproof.properties.cases.constants import (
+    find_constants,
+    find_narrow_bits,
+    find_shapes,
+)
 from gemmproof.properties.cases.corners import corners, exercises, layouts, list_row_cases
 from gemmproof.properties.cases.generate import (
     MAX_VOLUME,
@@ -188,9 +192,10 @@ MOST_INDICES = 8  # different ones that are assumed of an operand whose values a
 
 
 def _list_counted(kernel: KernelUnderTest, dtype: str, survey: Survey) -> Iterator[Case]:
-    """Yield cases of more rows than 8 and 16 bits count, for a kernel that is given row indices.
+    """Yield cases of longer sides than 8 and 16 bits count.
 
-    A wrapper that sorts tokens by their expert counts those of each expert.
+    Of rows for a kernel that is given row indices, as a wrapper that sorts tokens by their expert
+    counts those of each expert; along each axis if the source names such integers.
     """
     given = [x for x in kernel.tensors.values() if _is_index_of_rows(x)]
     values = max((_count_values(x) for x in given), default=0)
@@ -198,6 +203,13 @@ def _list_counted(kernel: KernelUnderTest, dtype: str, survey: Survey) -> Iterat
         case = smallest(kernel.contract, dtype)
         rows = min((values << (bits - 1)) + 1, MAX_SIDE)
         fitted = kernel.contract.fit(case.sides | {"M": rows, "N": 1, "K": 1})
+        if fitted and _measure(case.with_sides(fitted), survey) <= LARGE:
+            yield case.with_sides(fitted)
+    # an index along a side may be cast to the narrow integers that the source names
+    for bits, axis in product(find_narrow_bits(kernel.launch), "MNK"):
+        case = smallest(kernel.contract, dtype)
+        sides = {"M": 1, "N": 1, "K": 1, axis: (1 << max(bits - 1, 8)) + 1}
+        fitted = kernel.contract.fit(case.sides | sides)
         if fitted and _measure(case.with_sides(fitted), survey) <= LARGE:
             yield case.with_sides(fitted)
 

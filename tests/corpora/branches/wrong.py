@@ -47,7 +47,7 @@ def another_sum_at_1531_rows(a, b):
     return (first + second).to(a.dtype)
 
 
-# -- what is no operand ------------------------------------------------------------------------------
+# -- what is no operand ---------------------------------------------------------------------------
 _started = time.monotonic()
 _calls: list[int] = []
 

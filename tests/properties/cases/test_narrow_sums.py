@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
+import triton
+import triton.language as tl
 from tests.corpora.families import moe_experts
 from tests.corpora.mutants import precision
+from tests.corpora.tiled import launch, product, store
 
 from gemmproof import Contract, KernelUnderTest, check
 
@@ -40,3 +44,27 @@ def test_counters_of_8_and_16_bits_are_found(bits, rows):
     lost = {(f.property, f.case.M) for f in report.findings if f.fault == "never_stored"}
     assert lost == (set() if rows is None else {("stores_each_element_once", rows)})
     assert report.verdict == ("pass" if rows is None else "fail")
+
+
+@triton.jit
+def indexed_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BITS: tl.constexpr, BLOCK: tl.constexpr
+):
+    offs_m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    if BITS == 8:
+        offs_m = offs_m.to(tl.int8)
+    elif BITS == 16:
+        offs_m = offs_m.to(tl.int16)
+    acc = product(a_ptr, b_ptr, offs_m.to(tl.int64), offs_n, M, N, 0, K, sa, sb, BLOCK)
+    store(c_ptr, acc, offs_m.to(tl.int64), offs_n, M, N, sc)
+
+
+@pytest.mark.lane("full")
+@pytest.mark.parametrize(("bits", "rows"), [(8, 129), (16, 32769), (32, None)])
+def test_an_index_that_is_cast_to_8_or_16_bits_is_found(bits, rows):
+    """Without a proof, which finds the size for 8 bits by itself."""
+    kernel = KernelUnderTest("indexed", partial(launch, indexed_kernel, BITS=bits), Contract())
+    report = check(kernel, proof=False, max_examples=20)
+    assert report.verdict == ("fail" if rows else "pass")
+    assert {finding.case.M for finding in report.findings} == ({rows} if rows else set())
