@@ -160,7 +160,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
                 yield replace(aligned, sms=1)
     bm, bn, bk = widest_tile(survey, 0)
     for split in survey.splits:
-        for K in (bk * split, bk * split + 1, bk * (split - 1), bk * split - 1):
+        for K in (bk * split, bk * split + 1, bk * (split - 1), bk * split - 1, bk * (split + 1)):
             yield replace(first, M=3, N=5, K=K)
     for sms in SMS if survey.asks_sms else ():
         for M, N in ((3 * bm + 1, 3 * bn), (5 * bm, 2 * bn + 1)):

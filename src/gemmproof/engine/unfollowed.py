@@ -138,7 +138,7 @@ def _list_skipped(lines: Lines, has_empty: bool) -> Iterator[SkippedSide]:
             asked = set[str]().union(*map(_attributes, behind))
             is_empty = not has_empty and _asks_for_empty(statement.test)
             for truth, body in ((True, statement.body), (False, statement.orelse or following)):
-                if body and not _has_run(body, own) and not isinstance(body[-1], ast.Raise):
+                if body and not _has_run(body, own) and not _is_harmless(body):
                     line = f"{Path(file).name}:{statement.lineno}"
                     is_of_operands = bool(named & OPERANDS) and not is_empty
                     is_of_host = bool(asked & HOST or named & kept[file])
@@ -194,6 +194,21 @@ def _list_ifs(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, Sequence[ast.s
         if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
             for name in ("body", "orelse", "finalbody"):
                 yield from _list_ifs(getattr(statement, name, ()))
+
+
+# functions that tell the user something, and methods that bound what a cache keeps
+HARMLESS = {
+    *("print", "warn", "warning", "warn_once", "warning_once", "info", "debug", "error", "log"),
+    *("clear", "pop", "popitem", "popleft", "cache_clear"),
+}
+
+
+def _is_harmless(body: Sequence[ast.stmt]) -> bool:
+    """Return whether statements raise in the end, or only warn, log, print or empty a cache."""
+    calls = [x.value for x in body if isinstance(x, ast.Expr) and isinstance(x.value, ast.Call)]
+    names = [getattr(x.func, "attr", getattr(x.func, "id", "")) for x in calls]
+    harmless = [name for name in names if name in HARMLESS]
+    return isinstance(body[-1], ast.Raise) or len(harmless) == len(body)
 
 
 def _has_run(body: Sequence[ast.stmt], lines: set[int]) -> bool:

@@ -73,6 +73,8 @@ def tiles_from_a_cache(a, b):
     """Choose a tile once for each M, warn once, and time nothing but a measurement."""
     global _has_warned
     start, now, flags = time.perf_counter(), 0.0, a.shape[0] % 16
+    if len(_tiles) > 1000:
+        _tiles.clear()
     if a.shape[0] not in _tiles:
         _tiles[a.shape[0]] = 32 if flags == 0 else 16
     if not _has_warned:
@@ -80,6 +82,8 @@ def tiles_from_a_cache(a, b):
         warnings.warn("the first call compiles", stacklevel=2)
     c = plain(a, b, BLOCK_M=_tiles[a.shape[0]])
     now = max(now, time.perf_counter() - start)
+    if now > 3600:
+        warnings.warn(f"one call took {now} s", stacklevel=2)
     return c
 
 
