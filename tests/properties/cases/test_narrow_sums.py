@@ -6,11 +6,12 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import torch
 import triton
 import triton.language as tl
 from tests.corpora.families import moe_experts
 from tests.corpora.mutants import precision
-from tests.corpora.tiled import launch, product, store
+from tests.corpora.tiled import launch, plain, product, store
 
 from gemmproof import Contract, KernelUnderTest, check
 
@@ -68,3 +69,22 @@ def test_an_index_that_is_cast_to_8_or_16_bits_is_found(bits, rows):
     report = check(kernel, proof=False, max_examples=20)
     assert report.verdict == ("fail" if rows else "pass")
     assert {finding.case.M for finding in report.findings} == ({rows} if rows else set())
+
+
+def sums_of_a_long_k_in_two_parts(a, b, dtype=torch.float32):
+    """The parts are kept in `dtype`; each is the work of the same kernel."""
+    if a.shape[1] <= 4096:
+        return plain(a, b)
+    slices = (slice(0, 4096), slice(4096, None))
+    first, second = (plain(a[:, k].contiguous(), b[k], dtype=dtype) for k in slices)
+    return (first + second).to(a.dtype)
+
+
+@pytest.mark.lane("full")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_a_result_of_a_long_k_that_is_rounded_in_parts_is_found(dtype):
+    """Few elements are wrong, so that one is not enough to see it."""
+    launch = partial(sums_of_a_long_k_in_two_parts, dtype=dtype)
+    report = check(KernelUnderTest("parts", launch, Contract()), proof=True)
+    expected = {"within_bound"} if dtype == torch.float16 else set()
+    assert {finding.property for finding in report.findings} == expected
