@@ -40,6 +40,7 @@ NAMED = (
     ("wrong_at_one_value", ("wrong.py:{line} was never true",), "default"),
     ("wrong_for_equal_elements_of_one_kind", ("wrong.py:{line} was never true",), "full"),
     ("wrong_after_a_day", ("wrong.py:{line} was never true",), "default"),
+    ("wrong_for_negative_elements", ("wrong.py:{line} was never true",), "full"),
     ("wrong_on_one_host", ("wrong.py:{line} was never true",), "full"),
     ("wrong_after_many_calls", ("wrong.py:{line} was never true",), "full"),
     ("wrong_on_other_devices", ("wrong.py:{line} runs only on another GPU",), "default"),

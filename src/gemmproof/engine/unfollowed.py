@@ -82,9 +82,11 @@ DEVICE = {
     *("get_device_capability", "get_device_properties", "get_device_name", "multi_processor_count"),
     *("get_current_target", "get_arch_list", "major", "capability", "gcnArchName"),
 }
-OPERANDS = {
-    *("shape", "size", "stride", "numel", "data_ptr", "storage_offset", "is_contiguous"),
+ELEMENTS = {
     *("any", "all", "item", "tolist", "amax", "amin", "nonzero", "count_nonzero", "equal"),
+}
+OPERANDS = ELEMENTS | {
+    *("shape", "size", "stride", "numel", "data_ptr", "storage_offset", "is_contiguous"),
 }
 # functions and attributes that ask for the time, the machine, the process or a random number
 HOST = {
@@ -136,7 +138,9 @@ def _list_skipped(lines: Lines, has_empty: bool) -> Iterator[SkippedSide]:
             behind = _list_behind(statement.test, node)
             named = set[str]().union(*map(_names, behind))
             asked = set[str]().union(*map(_attributes, behind))
-            is_empty = not has_empty and _asks_for_empty(statement.test)
+            # elements that are compared with 0 tell nothing of their number
+            asks_for_empty = not named & ELEMENTS and _asks_for_empty(statement.test)
+            is_empty = not has_empty and asks_for_empty
             for truth, body in ((True, statement.body), (False, statement.orelse or following)):
                 if body and not _has_run(body, own) and not _is_harmless(body):
                     line = f"{Path(file).name}:{statement.lineno}"

@@ -95,6 +95,13 @@ def rows_of_zeros_left_out(a, b):
     return c
 
 
+def wrong_for_negative_elements(a, b):
+    c = plain(a, b)
+    if bool((a < 0).all()):
+        c += 1
+    return c
+
+
 def rows_of_equal_elements_summed_once(a, b):
     is_equal = a.shape[1] > 3 and bool((a == a[:, :1]).all())
     return plain(a[:, :1].contiguous(), b[:1]) if is_equal else plain(a, b)
