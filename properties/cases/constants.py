@@ -45,6 +45,21 @@ def find_constants(wrapper: object, constexprs: Iterable[tuple[str, Any]] = ()) 
     return tuple(n for n in constants if LEAST <= n <= LARGEST)
 
 
+_NARROW = {"int8": 8, "uint8": 8, "int16": 16, "short": 16}  # uint16 holds every index of a side
+
+
+def find_narrow_bits(wrapper: object) -> tuple[int, ...]:
+    """Return 8 and 16 if the wrapper, or what it reaches, names integers of so many bits."""
+    bits = {
+        _NARROW[inner.attr]
+        for function in _walk(wrapper, [])
+        for node in _definitions(function.__code__.co_filename).get(_first_line(function), ())
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Attribute) and inner.attr in _NARROW
+    }
+    return tuple(sorted(bits))
+
+
 def find_shapes(wrapper: object) -> tuple[tuple[int, ...], ...]:
     """Return the two or three sizes of each key of a table that a wrapper reaches by name.
 

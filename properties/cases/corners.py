@@ -8,7 +8,12 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.data import ODD_SEED, ZERO_LINES_SEED, ZERO_SEEDS
+from gemmproof.properties.cases.data import (
+    ODD_SEED,
+    TIE_ROWS,
+    ZERO_LINES_SEED,
+    ZERO_SEEDS,
+)
 from gemmproof.properties.cases.generate import (
     MAX_VOLUME,
     OTHER_M,
@@ -29,7 +34,7 @@ from gemmproof.properties.cases.generate import (
     widest_tile,
 )
 from gemmproof.properties.cases.layouts import HUGE, LAYOUTS, WIDE
-from gemmproof.properties.contract import ROLES, Contract
+from gemmproof.properties.contract import MAX_SIDE, ROLES, Contract
 from gemmproof.properties.kernel import NONE
 from gemmproof.reference.gpus import COUNTS
 
@@ -179,7 +184,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
                 yield replace(aligned, sms=1)
     bm, bn, bk = widest_tile(survey, 0)
     for split in survey.splits:
-        for K in (bk * split, bk * split + 1, bk * (split - 1), bk * split - 1):
+        for K in (bk * split, bk * split + 1, bk * (split - 1), bk * split - 1, bk * (split + 1)):
             yield replace(first, M=3, N=5, K=K)
     for sms in SMS if survey.asks_sms else ():
         for M, N in ((3 * bm + 1, 3 * bn), (5 * bm, 2 * bn + 1)):
@@ -205,7 +210,8 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
     yield from _kinds(small, contract, early=False)
     for fill in (f for f in list_fills(dtype)[1:] if f != "special"):
         calls = 3 if fill == "normal" else 1
-        yield replace(first, M=7, N=5, K=3 * bk + 1, fill=fill, seed=1, calls=calls)
+        M = TIE_ROWS if fill == "ties" else 7
+        yield replace(first, M=M, N=5, K=3 * bk + 1, fill=fill, seed=1, calls=calls)
     # one column or one row may take its own path, for which K has to be long
     long = find_long_k((bm, bn, bk), survey)
     for M, N in ((bm + 1, 1), (1, bn + 1)):
@@ -255,7 +261,7 @@ def list_row_cases(
     long = 2 * (tile[2] + 3)
     first = replace(smallest(contract, dtype), seed=1, fill="cancelling", compare="rows")
     sides = [(case.M, max(long, case.K)) for case in paths]
-    sides += [(c + more, long) for c in survey.constants for more in (0, 1)]
+    sides += [(c + more, long) for c in survey.constants for more in (0, 1) if c < MAX_SIDE]
     count = 0
     for M, K in dict.fromkeys(sides):
         case = fit_sides(replace(first, M=M, N=3 * tile[1] // 4, K=K), contract)

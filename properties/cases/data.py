@@ -251,10 +251,10 @@ def _ties(case: Case, role: Role, indices: tuple[Array, ...], x: Array, fmt: For
     """Return data whose sums no accumulator rounds, a last bit off a tie of a narrow result.
 
     A row of a holds t, t * 2**-p and +-t * 2**-13 at three consecutive indices, and zeros; p is the
-    precision of an fp8 format or bf16, in turn. b holds +-1, one sign a column. Rounding first to
-    another format of 8 to 11 bits loses the last term, and the tie then goes to even. In every
-    other group of rows of formats wider than fp8 that term is t * 2**-23, which sums or roundings
-    of up to 23 bits lose.
+    precision of an fp8 format, bf16 or fp16, in turn. b holds +-1, one sign a column. Rounding
+    first to another format of 8 to 11 bits loses the last term, and the tie then goes to even. In
+    every other group of rows of formats wider than fp8 that term is t * 2**-23, which sums or
+    roundings of up to 23 bits lose.
     """
     if role.number > 0:
         return np.where(_hash(case.seed, _CHOICES + 1, (indices[2],)) & np.uint64(1), -1.0, 1.0)
@@ -269,8 +269,9 @@ def _ties(case: Case, role: Role, indices: tuple[Array, ...], x: Array, fmt: For
     return np.select([index == 0, index == 1, index == 2], [top, top * 2.0**-narrow, last], 0.0)
 
 
-# Precisions at which results are rounded twice: those of fp8 and bf16.
-_TIED = sorted({float(f.p) for f in FORMATS.values() if f.is_fp8 or f.name == "bf16"})
+# Precisions at which results are rounded twice: those of fp8, bf16 and fp16.
+_TIED = sorted({float(f.p) for f in FORMATS.values() if f.is_fp8 or f.name in ("bf16", "fp16")})
+TIE_ROWS = 4 * len(_TIED)  # rows of a after which the kinds of `ties` data repeat
 _SHAPED = {"special": _special, "subnormal": _subnormal, "ties": _ties}
 
 

@@ -10,7 +10,7 @@ from itertools import chain, islice, zip_longest
 from typing import Any
 
 from gemmproof.properties.cases.case import COMPARE, FILLS, FLOAT_FILLS, MAX_ELEMENTS, Case
-from gemmproof.properties.contract import AXES, ROLES, Contract
+from gemmproof.properties.contract import AXES, MAX_SIDE, ROLES, Contract
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.gpus import COUNTS
 
@@ -172,6 +172,8 @@ def _complete(c: int, side: int, block: int) -> int:
 
 
 def _fits(sides: Tile, tile: Tile) -> bool:
+    if max(sides) > MAX_SIDE:
+        return False
     return measure_volume(sides, tile) <= MAX_VOLUME and sides[2] <= MOST_STEPS * tile[2]
 
 

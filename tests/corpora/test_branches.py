@@ -39,6 +39,10 @@ NAMED = (
     ),
     ("wrong_at_one_value", ("wrong.py:{line} was never true",), "default"),
     ("wrong_for_equal_elements_of_one_kind", ("wrong.py:{line} was never true",), "full"),
+    ("wrong_after_a_day", ("wrong.py:{line} was never true",), "default"),
+    ("wrong_for_negative_elements", ("wrong.py:{line} was never true",), "full"),
+    ("wrong_on_one_host", ("wrong.py:{line} was never true",), "full"),
+    ("wrong_after_many_calls", ("wrong.py:{line} was never true",), "full"),
     ("wrong_on_other_devices", ("wrong.py:{line} runs only on another GPU",), "default"),
 )
 CONTRACTS = {
@@ -56,6 +60,7 @@ RIGHT = (
     ("rows_of_zeros_with_a_length", "full"),
     ("sizes_that_no_call_has", "default"),
     ("options_that_no_call_has", "default"),
+    ("tiles_from_a_cache", "full"),
     ("checked_sizes", "full"),
     ("other_tiles_beyond_5000_products", "full"),
     ("rest_of_products_by_itself", "default"),

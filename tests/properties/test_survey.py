@@ -10,19 +10,20 @@ import triton.language as tl
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.constants import find_constants, find_shapes
-from gemmproof.properties.cases.corners import MOST_SIZES, corners
+from gemmproof.properties.cases.corners import MOST_SIZES, corners, list_row_cases
 from gemmproof.properties.cases.data import overwrite
 from gemmproof.properties.cases.generate import (
     MAX_VOLUME,
     MOST_STEPS,
     Survey,
     list_groups,
+    list_shapes,
     list_sizes,
     measure_volume,
 )
 from gemmproof.properties.cases.layouts import WIDE, view
 from gemmproof.properties.cases.operands import tensors_of
-from gemmproof.properties.contract import ROLES, Contract
+from gemmproof.properties.contract import MAX_SIDE, ROLES, Contract
 from gemmproof.reference.gpus import COUNTS
 
 LONG = 4096
@@ -87,7 +88,7 @@ def test_constants_are_read_from_whatever_a_wrapper_names(function, given, expec
 
 @pytest.mark.parametrize("tile", [(16, 16, 16), (128, 256, 64), (64, 32, 128)])
 def test_sizes_lie_on_both_sides_of_every_constant_of_every_axis(tile):
-    sizes = list_sizes((8, 48, 1000), tile)
+    sizes = list_sizes((8, 48, 1000, 86_400, 10**6), tile)
     for axis in range(3):
         sides = {size[axis] for size in sizes}
         for c in (8, 48, 1000):
@@ -99,7 +100,18 @@ def test_sizes_lie_on_both_sides_of_every_constant_of_every_axis(tile):
     assert ragged, "a product of whole tiles with a side that is none"
     for size in sizes:
         assert measure_volume(size, tile) <= MAX_VOLUME
+        assert max(size) <= MAX_SIDE
         assert size[2] <= MOST_STEPS * tile[2]
+
+
+def test_numbers_that_no_side_can_have_give_no_case():
+    """Such as the seconds of a day, the elements of a page or the size of a vocabulary."""
+    large = (MAX_SIDE + 1, 86_400, 128_256)
+    contract = Contract(batch_invariant=True)
+    survey = Survey((((16, 16, 16),),), constants=large)
+    assert list_shapes(tuple((n, 1, 1) for n in large), (16, 16, 16)) == ()
+    assert list(list_row_cases(contract, survey, "fp16", ())) == []
+    assert all(max(case.sides.values()) <= MAX_SIDE for case in corners(contract, survey, "fp16"))
 
 
 def test_groups_of_tiles_are_passed_along_each_axis_beside_several_tiles_of_the_other():

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain, count, islice
+from itertools import chain, count, islice, product
 from typing import Any
 
 from gemmproof.engine.observe import CaseResult
 from gemmproof.engine.proofs import ProofAttempt
 from gemmproof.properties.cases.case import Case
-from gemmproof.properties.cases.constants import find_constants, find_shapes
+from gemmproof.properties.cases.constants import (
+    find_constants,
+    find_narrow_bits,
+    find_shapes,
+)
 from gemmproof.properties.cases.corners import corners, exercises, layouts, list_row_cases
 from gemmproof.properties.cases.generate import (
     MAX_VOLUME,
@@ -26,7 +31,7 @@ from gemmproof.properties.cases.generate import (
     smallest,
     widest_tile,
 )
-from gemmproof.properties.contract import MAX_SIDE
+from gemmproof.properties.contract import MAX_SIDE, Contract
 from gemmproof.properties.kernel import READ, KernelUnderTest, Operand, require_kernel, short
 from gemmproof.reference.triton_hooks import count_combinations
 
@@ -63,7 +68,8 @@ def list_cases(
     first = _interleave(turns, exercises(contract, survey, dtype))
     drawn = (draw_case(rng.choice, contract, survey, dtype) for _ in count())
     kept = frozenset(attempt.cases)
-    yield from _round_ways(_round_some(chain(first, drawn), judged, dtype, kept), judged, dtype)
+    rounded = _round_some(chain(first, drawn), judged, dtype, kept)
+    yield from _round_ways(rounded, judged, dtype, contract)
 
 
 EXERCISING = 2  # cases that exercise properties for each other one
@@ -118,12 +124,16 @@ MOST_WAYS = 8  # ways of a kernel that get cases of their own, of one format
 
 
 def _round_ways(
-    cases: Iterable[Case], judged: Mapping[Case, CaseResult], dtype: str
+    cases: Iterable[Case],
+    judged: Mapping[Case, CaseResult],
+    dtype: str,
+    contract: Contract,
 ) -> Iterator[Case]:
     """Yield cases of one format, and more with data that rounds for each way of launching kernels.
 
-    A way is the kernels that a call launches with their constants. One that sums in a narrow
-    format, for a long K say, shows it in sums that need rounding, of one sign and of both.
+    A way is the kernels that a call launches, once or more often, with their constants. One that
+    sums in a narrow format, for a long K say, shows it in sums that need rounding, of one sign and
+    of both. One that rounds twice shows it in few elements, so one case has many.
     """
     ways, seen, count = set[Any](), set(judged), 0
     for case, result in judged.items():
@@ -143,10 +153,32 @@ def _round_ways(
             count += 1
             yield rounding
             yield replace(rounding, fill="positive")
+            if (more := _widen(rounding, contract)) is not None:
+                yield replace(more, fill="positive")
+
+
+MANY = 257  # elements of a result, or more
+
+
+def _widen(case: Case, contract: Contract) -> Case | None:
+    """Return the case with a larger result, None if it is large or the contract admits none.
+
+    A single row or column stays one: it may take a path of its own. So does a single element, but
+    its path is more often that of a long K.
+    """
+    if case.M * case.N >= MANY:
+        return None
+    side = math.isqrt(MANY) + 1
+    M = MANY if case.N < case.M else side if case.M == case.N else case.M
+    N = MANY if case.M < case.N else side if case.M == case.N else case.N
+    sides = contract.fit(case.sides | {"M": M, "N": N})
+    return case.with_sides(sides) if sides and sides["K"] == case.K else None
 
 
 def _find_way(result: CaseResult) -> Any:
-    return frozenset((x.kernel, x.choice) for x in result.launches), frozenset(result.constants)
+    counts = Counter((x.kernel, x.choice) for x in result.launches)
+    launches = frozenset((launch, count > result.case.calls) for launch, count in counts.items())
+    return launches, frozenset(result.constants)
 
 
 def _round_in_turn(case: Case, position: int) -> Case:
@@ -188,9 +220,10 @@ MOST_INDICES = 8  # different ones that are assumed of an operand whose values a
 
 
 def _list_counted(kernel: KernelUnderTest, dtype: str, survey: Survey) -> Iterator[Case]:
-    """Yield cases of more rows than 8 and 16 bits count, for a kernel that is given row indices.
+    """Yield cases of longer sides than 8 and 16 bits count.
 
-    A wrapper that sorts tokens by their expert counts those of each expert.
+    Of rows for a kernel that is given row indices, as a wrapper that sorts tokens by their expert
+    counts those of each expert; along each axis if the source names such integers.
     """
     given = [x for x in kernel.tensors.values() if _is_index_of_rows(x)]
     values = max((_count_values(x) for x in given), default=0)
@@ -198,6 +231,13 @@ def _list_counted(kernel: KernelUnderTest, dtype: str, survey: Survey) -> Iterat
         case = smallest(kernel.contract, dtype)
         rows = min((values << (bits - 1)) + 1, MAX_SIDE)
         fitted = kernel.contract.fit(case.sides | {"M": rows, "N": 1, "K": 1})
+        if fitted and _measure(case.with_sides(fitted), survey) <= LARGE:
+            yield case.with_sides(fitted)
+    # an index along a side may be cast to the narrow integers that the source names
+    for bits, axis in product(find_narrow_bits(kernel.launch), "MNK"):
+        case = smallest(kernel.contract, dtype)
+        sides = {"M": 1, "N": 1, "K": 1, axis: (1 << max(bits - 1, 8)) + 1}
+        fitted = kernel.contract.fit(case.sides | sides)
         if fitted and _measure(case.with_sides(fitted), survey) <= LARGE:
             yield case.with_sides(fitted)
 

@@ -43,7 +43,9 @@ def list_unvisited(
             continue
         if side.is_of_device:
             unvisited.append(f"{side.line} {ELSEWHERE}")
-        elif side.is_of_operands and side.file == own and not proofs.is_followed:
+        elif side.file == own and (
+            side.is_of_host or (side.is_of_operands and not proofs.is_followed)
+        ):
             unvisited.append(f"{side.line} was never {str(side.truth).lower()}")
     return list(dict.fromkeys(unvisited))
 
@@ -80,9 +82,23 @@ DEVICE = {
     *("get_device_capability", "get_device_properties", "get_device_name", "multi_processor_count"),
     *("get_current_target", "get_arch_list", "major", "capability", "gcnArchName"),
 }
-OPERANDS = {
-    *("shape", "size", "stride", "numel", "data_ptr", "storage_offset", "is_contiguous"),
+ELEMENTS = {
     *("any", "all", "item", "tolist", "amax", "amin", "nonzero", "count_nonzero", "equal"),
+}
+OPERANDS = ELEMENTS | {
+    *("shape", "size", "stride", "numel", "data_ptr", "storage_offset", "is_contiguous"),
+}
+# functions and attributes that ask for the time, the machine, the process or a random number
+HOST = {
+    *("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "now"),
+    *("utcnow", "today", "localtime", "gmtime", "process_time", "getloadavg", "uptime"),
+    *("gethostname", "getfqdn", "uname", "node", "getuser", "getlogin", "getuid", "getpid"),
+    *("active_count", "random", "randint", "flags", "getrlimit", "getrusage"),
+}
+# methods that change the list, dictionary or set that they are called on
+_CHANGES = {
+    *("append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "popleft"),
+    *("appendleft", "remove", "discard"),
 }
 
 
@@ -95,17 +111,21 @@ class SkippedSide:
     truth: bool
     is_of_device: bool
     is_of_operands: bool
+    is_of_host: bool  # it asks the host, or for what earlier calls left in the module
 
 
 def _list_skipped(lines: Lines, has_empty: bool) -> Iterator[SkippedSide]:
     """Yield the sides that did not run; `has_empty`: an operand may be empty."""
     functions: list[tuple[str, set[int], ast.FunctionDef]] = []
+    kept: dict[str, set[str]] = {}
     for file in dict.fromkeys(code.co_filename for code in lines):
         ran: dict[int, set[int]] = {}
         for code, own in lines.items():
             if code.co_filename == file:
                 ran.setdefault(code.co_firstlineno, set()).update(own)
-        for node in ast.walk(_read(file)):
+        module = _read(file)
+        kept[file] = _list_kept(module)
+        for node in ast.walk(module):
             if isinstance(node, ast.FunctionDef):
                 first = min([node.lineno, *(part.lineno for part in node.decorator_list)])
                 if first in ran:
@@ -115,13 +135,51 @@ def _list_skipped(lines: Lines, has_empty: bool) -> Iterator[SkippedSide]:
         for statement, following in _list_ifs(node.body):
             if statement.test.lineno not in own:
                 continue
-            named = _names_behind(statement.test, node)
-            is_empty = not has_empty and _asks_for_empty(statement.test)
+            behind = _list_behind(statement.test, node)
+            named = set[str]().union(*map(_names, behind))
+            asked = set[str]().union(*map(_attributes, behind))
+            # elements that are compared with 0 tell nothing of their number
+            asks_for_empty = not named & ELEMENTS and _asks_for_empty(statement.test)
+            is_empty = not has_empty and asks_for_empty
             for truth, body in ((True, statement.body), (False, statement.orelse or following)):
-                if body and not _has_run(body, own) and not isinstance(body[-1], ast.Raise):
+                if body and not _has_run(body, own) and not _is_harmless(body):
                     line = f"{Path(file).name}:{statement.lineno}"
                     is_of_operands = bool(named & OPERANDS) and not is_empty
-                    yield SkippedSide(line, file, truth, bool(named & devices), is_of_operands)
+                    is_of_host = bool(asked & HOST or named & kept[file])
+                    yield SkippedSide(
+                        line, file, truth, bool(named & devices), is_of_operands, is_of_host
+                    )
+
+
+def _list_kept(module: ast.Module) -> set[str]:
+    """Return the names of a module that its functions change: what one call leaves for the next."""
+    own = {name for statement in module.body for name in _list_stored(statement)}
+    kept = set[str]()
+    for function in ast.walk(module):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        for node in ast.walk(function):
+            match node:
+                case ast.Global(names=names):
+                    kept |= {*names}
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)):
+                    kept |= {name} if attr in _CHANGES else set()
+                case (
+                    ast.Subscript(value=ast.Name(id=name), ctx=ast.Store())
+                    | ast.Attribute(value=ast.Name(id=name), ctx=ast.Store())
+                ):
+                    kept.add(name)
+    return kept & own
+
+
+def _list_stored(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement of a module binds, without those within a function."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        yield statement.name
+    else:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id
 
 
 def _read(file: str) -> ast.Module:
@@ -142,6 +200,21 @@ def _list_ifs(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, Sequence[ast.s
                 yield from _list_ifs(getattr(statement, name, ()))
 
 
+# functions that tell the user something, and methods that bound what a cache keeps
+HARMLESS = {
+    *("print", "warn", "warning", "warn_once", "warning_once", "info", "debug", "error", "log"),
+    *("clear", "pop", "popitem", "popleft", "cache_clear"),
+}
+
+
+def _is_harmless(body: Sequence[ast.stmt]) -> bool:
+    """Return whether statements raise in the end, or only warn, log, print or empty a cache."""
+    calls = [x.value for x in body if isinstance(x, ast.Expr) and isinstance(x.value, ast.Call)]
+    names = [getattr(x.func, "attr", getattr(x.func, "id", "")) for x in calls]
+    harmless = [name for name in names if name in HARMLESS]
+    return isinstance(body[-1], ast.Raise) or len(harmless) == len(body)
+
+
 def _has_run(body: Sequence[ast.stmt], lines: set[int]) -> bool:
     return any(body[0].lineno <= n <= (body[0].end_lineno or 0) for n in lines)
 
@@ -153,19 +226,27 @@ def _names(node: ast.AST) -> set[str]:
     return names | {x.attr for x in nodes if isinstance(x, ast.Attribute)}
 
 
-def _names_behind(test: ast.expr, function: ast.FunctionDef) -> set[str]:
-    """Return the names of a condition, and those that its variables were assigned from."""
-    names, waiting = set[str](), [test]
+def _attributes(node: ast.AST) -> set[str]:
+    """Return the attributes within a node, and the functions that it calls by name."""
+    nodes = list(ast.walk(node))
+    called = {x.func.id for x in nodes if isinstance(x, ast.Call) and isinstance(x.func, ast.Name)}
+    return called | {x.attr for x in nodes if isinstance(x, ast.Attribute)}
+
+
+def _list_behind(test: ast.expr, function: ast.FunctionDef) -> list[ast.expr]:
+    """Return a condition, and the expressions that its variables were assigned from."""
+    behind, names, waiting = list[ast.expr](), set[str](), [test]
     assigned = [x for x in ast.walk(function) if isinstance(x, ast.Assign | ast.AnnAssign)]
     while waiting:
-        new = _names(waiting.pop()) - names
+        behind.append(waiting.pop())
+        new = _names(behind[-1]) - names
         names |= new
         for statement in assigned:
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             stored = {x.id for t in targets for x in ast.walk(t) if isinstance(x, ast.Name)}
             if statement.value is not None and stored & new:
                 waiting.append(statement.value)
-    return names
+    return behind
 
 
 def _asks_for_empty(test: ast.expr) -> bool:

@@ -1,5 +1,8 @@
 """Right wrappers and kernels with branches that few calls, or none, take."""
 
+import time
+import warnings
+
 import torch
 import triton
 import triton.language as tl
@@ -60,6 +63,28 @@ def options_that_no_call_has(a, b, bias=None, activation=""):
     if a.numel() == 0:
         return a @ b
     return plain(a, b)
+
+
+_tiles: dict[int, int] = {}
+_has_warned = False
+
+
+def tiles_from_a_cache(a, b):
+    """Choose a tile once for each M, warn once, and time nothing but a measurement."""
+    global _has_warned
+    start, now, flags = time.perf_counter(), 0.0, a.shape[0] % 16
+    if len(_tiles) > 1000:
+        _tiles.clear()
+    if a.shape[0] not in _tiles:
+        _tiles[a.shape[0]] = 32 if flags == 0 else 16
+    if not _has_warned:
+        _has_warned = True
+        warnings.warn("the first call compiles", stacklevel=2)
+    c = plain(a, b, BLOCK_M=_tiles[a.shape[0]])
+    now = max(now, time.perf_counter() - start)
+    if now > 3600:
+        warnings.warn(f"one call took {now} s", stacklevel=2)
+    return c
 
 
 def checked_sizes(a, b):

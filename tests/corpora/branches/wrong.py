@@ -1,5 +1,8 @@
 """Wrappers and kernels that are wrong behind a branch that few calls take."""
 
+import socket
+import time
+
 import torch
 import triton
 import triton.language as tl
@@ -44,6 +47,32 @@ def another_sum_at_1531_rows(a, b):
     return (first + second).to(a.dtype)
 
 
+# -- what is no operand ---------------------------------------------------------------------------
+_started = time.monotonic()
+_calls: list[int] = []
+
+
+def wrong_after_a_day(a, b):
+    elapsed = time.monotonic() - _started
+    if elapsed > 86400:
+        return _spoil(a, b)
+    return plain(a, b)
+
+
+def wrong_on_one_host(a, b):
+    c = plain(a, b)
+    if socket.gethostname().startswith("production-"):
+        c += 1
+    return c
+
+
+def wrong_after_many_calls(a, b):
+    _calls.append(a.shape[0])
+    if len(_calls) > 10**6:
+        return _spoil(a, b)
+    return plain(a, b)
+
+
 # -- views -----------------------------------------------------------------------------------------
 def one_row_taken_to_be_dense(a, b):
     if a.shape[0] == 1:
@@ -63,6 +92,13 @@ def rows_of_zeros_left_out(a, b):
     c = torch.zeros((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
     if rows.any():
         c[rows] = plain(a[rows], b)
+    return c
+
+
+def wrong_for_negative_elements(a, b):
+    c = plain(a, b)
+    if bool((a < 0).all()):
+        c += 1
     return c
 
 

@@ -71,6 +71,10 @@ def prefix_of_modules(a, b):
     return choose(a, b, any(name.startswith("gemm") for name in sys.modules))  # looks
 
 
+def tracing_of_python(a, b):
+    return choose(a, b, sys.gettrace() is not None)  # looks
+
+
 def loop_over_modules(a, b):
     watched = False
     for name in list(sys.modules):
