@@ -115,6 +115,14 @@ def _changes(value: Array, fmt: Format) -> bool:
     return bool(np.any(rounded != value))
 
 
+def _bar_exact(observation: ObservedCase) -> Iterator[tuple[str, str]]:
+    case = observation.case
+    if observation.kernel.spec is None or not observation.has_result or case.is_sampled:
+        return
+    if min(case.M, case.N, case.K) > 0 and exact_values.rests_on_approximations(observation):
+        yield "", "every element of the formula rests on an approximated function"
+
+
 def _bar_rounding(observation: ObservedCase) -> Iterator[tuple[str, str]]:
     if not observation.has_result:
         return
@@ -139,6 +147,7 @@ def _has_special(observation: ObservedCase) -> bool:
 EXACT = Exercise(
     "a product that no sum rounds, other than 0, with K > 0",
     _is_exact_product,
+    bar=_bar_exact,
 )
 ROUNDED = Exercise(
     "an exact result that the output or the accumulator must round",

@@ -9,10 +9,12 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from traceback import walk_stack, walk_tb
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Literal
 
 from gemmproof.reference.simulation import NOWHERE, Where
@@ -143,6 +145,32 @@ def users_line(lines: Iterable[Line]) -> Where | None:
                 return where
             installed = installed or where
     return installed
+
+
+def calling_expression() -> Where:
+    """Return the user's innermost line on the stack, with the span of the expression that runs."""
+    lines = list(walk_stack(sys._getframe(1)))
+    where = users_line(lines) or NOWHERE
+    for frame, line in lines:
+        code = frame.f_code
+        if (code.co_filename, line, code.co_name) == (where.file, where.line, where.function):
+            return replace(where, span=_find_span(code, frame.f_lasti))
+    return where
+
+
+# instructions that ask for the truth of a value; some have the place of a whole statement
+_DECIDING = ("POP_JUMP", "JUMP_IF", "TO_BOOL", "UNARY_NOT")
+
+
+@lru_cache(maxsize=4096)
+def _find_span(code: CodeType, offset: int) -> tuple[int, int, int, int] | None:
+    """Return the lines and columns of a call's instruction; None for one that decides itself."""
+    if dis.opname[code.co_code[offset]].startswith(_DECIDING):
+        return None
+    first, last, begin, end = next(islice(code.co_positions(), offset // 2, None), (None,) * 4)
+    if first is None or last is None or begin is None or end is None:
+        return None
+    return first, begin, last, end
 
 
 def calling_line() -> Where:

@@ -9,11 +9,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A line of the kernel's own source."""
+    """A line of the kernel's own source.
+
+    `span`: the first line and column of a call that runs there, and those behind its last; None if
+    they are not known, or if the line itself decides.
+    """
 
     file: str
     line: int
     function: str
+    span: tuple[int, int, int, int] | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"

@@ -170,9 +170,16 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         yield replace(first, M=M, N=N, K=K, calls=1 if position % 2 else 3)
         if position == 0:
             yield from _kinds(small, contract, early=True)
+    # dense along K or across it: the usual layouts of tensor cores, and of copy engines
+    whole = replace(first, M=2 * bm, N=2 * bn, K=2 * bk)
+    for names in (("row", "column"), ("column", "row"), ("column", "column")):
+        if {*names} <= {*contract.layout_names}:
+            yield replace(whole, layouts=tuple(zip(ROLES, names, strict=True)))
     for name, options in survey.arguments:
         for value in options[1:]:
             yield replace(small, M=bm + 1, arguments=((name, value),))
+            if name in survey.choices:  # which may decide by whole tiles and alignment
+                yield replace(whole, arguments=((name, value),))
     for config in range(survey.configs):
         bm, bn, bk = widest_tile(survey, config)
         yield replace(first, M=bm + 1, N=bn + 1, K=2 * bk + 1, config=config)

@@ -35,7 +35,8 @@ class Survey:
     of multiprocessors. `constants`: numbers that wrapper and kernels compare with and divide by, in
     elements, tiles or products of sides, where the source does not say which. `arguments`: the
     values that a case may have for each operand other than a and b, the simplest first. `shapes`:
-    the two or three sizes of each key of a table in the source.
+    the two or three sizes of each key of a table in the source. `choices`: the names of arguments
+    that are Python values.
     """
 
     tiles: tuple[tuple[Tile, ...], ...] = (((16, 16, 16),),)
@@ -45,6 +46,7 @@ class Survey:
     named_groups: tuple[int, ...] = ()
     arguments: tuple[tuple[str, tuple[str, ...]], ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
+    choices: tuple[str, ...] = ()
 
     @property
     def configs(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,6 +27,7 @@ from gemmproof.reference.dot import DotModel, dot_model
 from gemmproof.reference.dot.tensor_core import Unit
 from gemmproof.reference.formats import FORMATS, FP8, Format
 from gemmproof.reference.spec import Rules, SpecArray, evaluate
+from gemmproof.reference.spec.functions import approximations_unknown
 
 # -- values --------------------------------------------------------------------------------------
 EXACT = "exact_on_integers"
@@ -33,6 +36,8 @@ BOUND = "within_bound"
 # How many k an fp8 unit of 13 bits may sum before fp32 sums take over: four wgmma, as in CUTLASS
 # (mma_promotion_interval), DeepGEMM and the report on DeepSeek-V3 (arXiv 2412.19437, 3.5.2).
 PROMOTED = 128
+# options of a kernel, and elements of a result, for which a formula is evaluated once more
+MOST_OPTIONS, MOST_EVALUATED = 48, 2**14
 
 
 def exact_applies(observation: ObservedCase) -> bool:
@@ -81,6 +86,33 @@ def evaluate_with(
     own = Rules(observation.target, kernel.contract.accumulator)
     values = {**operands, **kernel.values_of(case), **other}
     return evaluate(lambda **named: kernel.calculate(named), values, replace(own, **rules))
+
+
+def rests_on_approximations(observation: ObservedCase) -> bool:
+    """Return whether no evaluation of the formula can give an exact element, whatever the operands.
+
+    With every option of the kernel that this case has operands for, each element is computed from
+    approximated functions by arithmetic alone. False where that is not known.
+    """
+    kernel = observation.kernel
+    omissible = [name for name, x in kernel.tensors.items() if x.optional]
+    if not {*omissible} <= {*observation.operands} or observation.result.size > MOST_EVALUATED:
+        return False
+    options: list[list[dict[str, Any]]] = [[{}, {name: None}] for name in omissible]
+    options += [[{name: x} for x in choice.values] for name, choice in kernel.choices.items()]
+    ways = list(itertools.islice(itertools.product(*options), MOST_OPTIONS + 1))
+    chosen = (dict(ChainMap(*way)) for way in ways)
+    return len(ways) <= MOST_OPTIONS and all(_is_approximated(observation, x) for x in chosen)
+
+
+def _is_approximated(observation: ObservedCase, chosen: Mapping[str, Any]) -> bool:
+    """Return whether the chosen values give a formula whose elements are all approximated."""
+    try:
+        with approximations_unknown() as choices:
+            results = evaluate_with(observation, chosen)
+    except ValueError:
+        return False
+    return not choices and not any(x.known.any() or x.exact.any() for x in results)
 
 
 def evaluated(observation: ObservedCase) -> SpecArray:

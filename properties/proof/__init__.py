@@ -54,8 +54,9 @@ class Proofs:
     `paths`: the paths as text, each with a case that takes it. `seconds` were counted. `defects`
     are differences between the prover's model of a path and the simulation: nothing rests on such a
     path. `sides` are those of the wrapper's decisions that may be taken, `ruled_out` the sides of
-    kernels' branches that no program takes: a file, a line, and the truth of the condition.
-    `is_followed`: all paths of the wrapper are known.
+    kernels' branches that no program takes: a file, a line, and the truth of the condition. Of
+    those `not_laid_out` are on a path for which the contract has no layouts. `is_followed`: all
+    paths of the wrapper are known.
     """
 
     verdicts: tuple[Proof, ...] = ()
@@ -66,6 +67,7 @@ class Proofs:
     sides: tuple[Side, ...] = ()
     ruled_out: frozenset[tuple[str, int, bool]] = frozenset()
     is_followed: bool = False
+    not_laid_out: frozenset[tuple[str, int, bool]] = frozenset()
 
     def find(self, name: str) -> Proof | None:
         """Return the proof of the property of that name, or None."""

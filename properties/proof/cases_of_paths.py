@@ -15,7 +15,7 @@ import torch
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.corners import list_far
 from gemmproof.properties.cases.generate import is_admitted
-from gemmproof.properties.cases.layouts import ANY, HUGE, ROW
+from gemmproof.properties.cases.layouts import ANY, CONTIGUOUS, HUGE, ROW
 from gemmproof.properties.cases.operands import AllocatedOperand, operands, stored_elements
 from gemmproof.properties.contract import ROLES, Contract
 from gemmproof.properties.judges import exact_values, memory_use
@@ -24,7 +24,7 @@ from gemmproof.properties.proof.domain import Domain, TracedPath
 from gemmproof.properties.proof.sides import (
     PathSide,
     describe_condition,
-    list_decisions,
+    is_condition,
     make_namer,
 )
 from gemmproof.reference.bounds import exact_product
@@ -350,8 +350,8 @@ class BranchCoverage:
     `left`: the counted seconds that are left for the search. `branch_sizes` caches the sizes of
     branches, and `layout_strides` the strides of layouts, which formats and configurations share.
     `sides` are those of the wrapper's decisions by line and condition. `reached` tells of the sides
-    of a kernel's branches, by line, whether a path may take them. `noted` are the ways to take
-    sides that are known.
+    of a kernel's branches, by line, whether a path may take them; `not_laid_out` are those on paths
+    for which the contract has no layouts. `noted` are the ways to take sides that are known.
     """
 
     left: float
@@ -362,6 +362,7 @@ class BranchCoverage:
     layout_strides: dict[tuple[Any, ...], Mapping[Atom, int]] = field(default_factory=dict)
     sides: dict[tuple[str, str], PathSide] = field(default_factory=dict)
     reached: dict[KernelSide, bool] = field(default_factory=dict)
+    not_laid_out: set[KernelSide] = field(default_factory=set)
     noted: set[tuple[Any, ...]] = field(default_factory=set)
 
     @property
@@ -404,7 +405,7 @@ def _note_side(
     is_reachable: bool | None,
 ) -> None:  # fmt: skip
     """Record the side that a decision takes on a path of this condition."""
-    if where is None or where.line not in list_decisions(where.file):
+    if where is None or not is_condition(where):
         return
     # the texts of conditions take a while, and every configuration has the same
     key = (domain.case, domain.axes, where, condition, is_reachable)
@@ -488,12 +489,13 @@ def visit_branches(
     depends_on_layouts = bool(_list_named(traced.domain, traced.path.guards))
     if depends_on_layouts:
         solver = replace(solver, plainest=TRUE)  # strides that dense operands may not have
+    has_layouts = not branches or _may_have_layouts(visits, kernel, traced)
     for branch in branches:
         if branch.cond == FALSE:
-            _note_reached(visits, branch, False)
+            _note_reached(visits, branch, False, has_layouts)
             continue
         if any(x.kind == "unknown" for x in walk(branch.cond)):
-            _note_reached(visits, branch, True)
+            _note_reached(visits, branch, True, has_layouts)
             continue
         label = f"{branch.where}: this branch" if branch.where else "a branch"
         label += " taken" if branch.is_taken else " left out"
@@ -503,7 +505,7 @@ def visit_branches(
             visits.branch_sizes[key] = _seek(visits, traced, solver, branch)
             visits.left -= counted_seconds() - began
         is_reached, sizes = visits.branch_sizes[key]
-        _note_reached(visits, branch, is_reached)
+        _note_reached(visits, branch, is_reached, has_layouts)
         if branch.is_loop:  # hardly a case leaves it out
             is_covered = any(text == label for text, _ in visits.covered)
             if depends_on_layouts or is_covered:
@@ -513,11 +515,39 @@ def visit_branches(
             _visit(visits, kernel, traced.domain, first, label, traced.path.guards, sizes)
 
 
-def _note_reached(visits: BranchCoverage, branch: Branch, is_reached: bool) -> None:
+def _note_reached(
+    visits: BranchCoverage, branch: Branch, has_sizes: bool, has_layouts: bool
+) -> None:
     """Record whether a path may take a side of a kernel's branch."""
     if branch.where is not None:
         side = (branch.where.file, branch.where.line, branch.is_taken)
-        visits.reached[side] = visits.reached.get(side, False) or is_reached
+        visits.reached[side] = visits.reached.get(side, False) or (has_sizes and has_layouts)
+        if has_sizes and not has_layouts:
+            visits.not_laid_out.add(side)
+
+
+def _may_have_layouts(visits: BranchCoverage, kernel: KernelUnderTest, traced: TracedPath) -> bool:
+    """Return whether the contract may have the layouts that a path needs.
+
+    Of dense operands only the addresses are left to the layouts, at all sizes alike; for others it
+    is not known.
+    """
+    domain, guards = traced.domain, traced.path.guards
+    named = _list_named(domain, guards)
+    owners = [kernel.contract if x in ROLES else kernel.tensors[x] for x in named]
+    if not named or any(x.layouts != CONTIGUOUS for x in owners) or visits.left <= 0:
+        return True
+    known = {*domain.axes}.union(*(_list_own(domain, name) for name in named))
+    if any(x.is_leaf and x not in known for x in walk(*(cond for cond, _ in guards))):
+        return True
+    began = counted_seconds()
+    try:
+        first = domain.case.with_sides(domain.read_sides(traced.path.sizes, domain.case))
+    except ValueError:  # no case has such sizes
+        return True
+    match = next(_list_layouts(visits, kernel, domain, first, guards), None)
+    visits.left -= counted_seconds() - began
+    return match is not None
 
 
 def _seek(
@@ -637,8 +667,11 @@ def _list_places(
 ) -> Iterator[tuple[str, str, Mapping[Atom, int]]]:
     """Yield each layout of an operand, with the values of its symbols there."""
     layouts = kernel.contract.layout_names if name in ROLES else kernel.list_options().get(name, ())
+    declared, shape = kernel.tensors.get(name), tuple[int, ...]()
+    with suppress(ValueError):
+        shape = declared.sides(kernel.sizes_of(base)) if declared is not None else shape
     for layout in dict.fromkeys((ROW, *layouts)):
-        key = (tuple(base.sides.items()), base.arguments, name, layout)
+        key = (tuple(base.sides.items()), shape, name, layout)
         if key not in visits.layout_strides and layout != NONE:
             with suppress(ContractError, ValueError):
                 laid_out = _set_layout(base, name, layout)

@@ -295,10 +295,11 @@ def prove(kernel: KernelUnderTest, target: str | None = None, seconds: float = S
     covered, defects = tuple(book.visits.covered), tuple(book.defects)
     sms = GPUS[target or DEFAULT].multiprocessors
     sides = tuple(list_sides(kernel, book.visits.sides.values(), sms))
-    ruled_out = (side for side, may_be in book.visits.reached.items() if not may_be)
+    ruled_out = frozenset(side for side, may_be in book.visits.reached.items() if not may_be)
+    ruled_out = frozenset() if book.is_partial or defects else ruled_out
     return Proofs(
-        verdicts, book.visits.cases, spent, covered, defects, sides,
-        frozenset() if book.is_partial or defects else frozenset(ruled_out), book.is_followed,
+        verdicts, book.visits.cases, spent, covered, defects, sides, ruled_out, book.is_followed,
+        ruled_out & book.visits.not_laid_out,
     )  # fmt: skip
 
 

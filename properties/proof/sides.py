@@ -15,6 +15,7 @@ from gemmproof.properties.cases.operands import operands
 from gemmproof.properties.kernel import NONE, ContractError, KernelUnderTest
 from gemmproof.properties.proof import Side
 from gemmproof.properties.proof.domain import Domain
+from gemmproof.reference.simulation import Where
 from gemmproof.reference.symbolic.formulas import Namer
 from gemmproof.reference.symbolic.solver import OutOfTime, Solver
 from gemmproof.reference.symbolic.terms import Cond, evaluate, walk
@@ -50,7 +51,8 @@ class PathSide:
         """Return whether a case took the side, or may have; `known` caches the values of cases.
 
         The ways are those of a device of `sms` multiprocessors: one of another number decides
-        otherwise where a condition has a multiple of it.
+        otherwise where a condition has a multiple of it. Which of two operands has the lower
+        address is not decided by a case.
         """
         numbers = (int(n) for n in re.findall(r"\d+", self.condition))
         if case.sms not in (None, sms) and any(n and n % sms == 0 for n in numbers):
@@ -58,6 +60,8 @@ class PathSide:
         for cond, domain in self.ways:
             if not _is_in(domain, kernel, case):
                 continue
+            if _compares_addresses(self.decision):
+                return True
             values: Values = {axis: case.sides[axis] for axis in domain.sizes}
             leaves = {x: str(x) for x in walk(cond) if x.is_leaf}
             try:
@@ -92,8 +96,16 @@ def _is_ruled_out(side: PathSide) -> bool:
     return False
 
 
+def _compares_addresses(cond: Cond) -> bool:
+    """Return whether a condition names the addresses of several operands in one comparison."""
+    if cond.term is None:
+        return any(map(_compares_addresses, cond.parts))
+    return sum(str(x).startswith("address of ") for x in walk(cond) if x.is_leaf) > 1
+
+
 def _is_in(domain: Domain, kernel: KernelUnderTest, case: Case) -> bool:
-    own, asked = dict(domain.case.arguments), dict(case.arguments)
+    usual = {name: choice.names[0] for name, choice in kernel.choices.items()}
+    own, asked = usual | dict(domain.case.arguments), usual | dict(case.arguments)
     chosen = {n: x for n, x in asked.items() if n in kernel.choices or x == NONE}
     return case.dtype == domain.case.dtype and chosen == own and domain.fit(case) == case
 
@@ -112,23 +124,38 @@ def _read_values(domain: Domain, kernel: KernelUnderTest, case: Case) -> Values:
     return values
 
 
+Span = tuple[int, int, int, int]  # first line and column, those behind the last
+
+
 @lru_cache(maxsize=64)
-def list_decisions(file: str) -> frozenset[int]:
-    """Return the lines of a file that have a condition: torch decides on other lines, too."""
+def _list_conditions(file: str) -> tuple[Span, ...]:
+    """Return the spans of the conditions in a file."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
-        return frozenset()
-    lines: set[int] = set()
+        return ()
+    tests: list[ast.expr] = []
     for node in ast.walk(tree):
-        tests: list[ast.expr] = [node] if isinstance(node, ast.BoolOp) else []
-        if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
+        if isinstance(node, ast.BoolOp):
+            tests.append(node)
+        elif isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
             tests.append(node.test)
         elif isinstance(node, ast.comprehension):
             tests += node.ifs
-        for test in tests:
-            lines |= {*range(test.lineno, (test.end_lineno or test.lineno) + 1)}
-    return frozenset(lines)
+    spans = {(x.lineno, x.col_offset, x.end_lineno or 0, x.end_col_offset or 0) for x in tests}
+    return tuple(sorted(spans))
+
+
+def is_condition(where: Where) -> bool:
+    """Return whether a decision is that of a condition of the file's own.
+
+    torch and Triton decide elsewhere, too: TensorDescriptor checks the strides that it is given.
+    """
+    spans = _list_conditions(where.file)
+    if where.span is None:
+        return any(first <= where.line <= last for first, _, last, _ in spans)
+    begin, end = where.span[:2], where.span[2:]
+    return any(span[:2] <= begin and end <= span[2:] for span in spans)
 
 
 def make_namer(domain: Domain) -> Namer:

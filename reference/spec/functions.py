@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -89,6 +90,27 @@ def invert(x: SpecArray) -> SpecArray:
 # -- functions -----------------------------------------------------------------------------------
 # ex2.approx.ftz and the like give 0 for a subnormal
 FLUSHED = 2.0**-126
+_choices: list[list[str]] = []  # of each context of `approximations_unknown`
+
+
+@contextmanager
+def approximations_unknown() -> Iterator[list[str]]:
+    """Make the elements of approximated functions unknown within.
+
+    It gives the names of functions whose result may be exact although an argument is not: they
+    choose between arguments, or round.
+    """
+    choices: list[str] = []
+    _choices.append(choices)
+    try:
+        yield choices
+    finally:
+        _choices.remove(choices)
+
+
+def _note_choice(name: str) -> None:
+    for choices in _choices:
+        choices.append(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +159,7 @@ def compare(x: Any, y: Any, holds: Callable[[Array, Array], Array]) -> Condition
 
 def where(condition: Any, x: Any, y: Any) -> SpecArray:
     """Return x where the condition holds, else y; where an error may decide, allow both."""
+    _note_choice("where")
     rules = next(z.rules for z in (condition, x, y) if hasattr(z, "rules"))
     x, y = pair(*(z if isinstance(z, SpecArray) else constant(z, rules) for z in (x, y)))
     value, certain = _truth(condition)
@@ -208,6 +231,7 @@ def _extreme(x: SpecArray, y: SpecArray, choose: Any, nan: Array | None) -> Spec
 
     With None, or by rules that drop NaN, it may be NaN or the other operand.
     """
+    _note_choice(choose.__name__)
     if nan is not None and x.rules.drops_nan:
         return _drop_nan(x, y, choose)
     value = choose(x.value, y.value)
@@ -258,6 +282,7 @@ def may_round(x: SpecArray, name: str) -> SpecArray:
 
 def step(x: SpecArray, function: Callable[[Array], Array], fmt: Format | None) -> SpecArray:
     """Apply an exact, never falling function: its error is its change within the bound."""
+    _note_choice("step")
     with np.errstate(invalid="ignore", over="ignore"):
         value = function(x.value)
         # float64's rounding of the ends is outward
@@ -353,7 +378,7 @@ def _approximate(
         moved = np.where(x.bound > 0, rise(x.value, x.bound), 0.0)
         own = (relative + (u if u > U32 else 0.0) + 2.0**-50) * (np.abs(value) + moved)
         error = moved + np.maximum(own, least) + FLUSHED + x.rules.fmt.eta
-        error = np.where(np.isinf(x.value), np.inf, error)
+        error = np.where(np.isinf(x.value) | bool(_choices), np.inf, error)
     nothing = np.zeros(x.shape, bool)
     return _fresh(x, value, error, nothing, None, x.exact & np.isnan(x.value))
 

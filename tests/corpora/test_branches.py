@@ -46,6 +46,7 @@ NAMED = (
     ("wrong_on_other_devices", ("wrong.py:{line} runs only on another GPU",), "default"),
 )
 CONTRACTS = {
+    "another_kernel_for_an_empty_k": Contract(K="0.."),
     "one_row_with_its_strides": ANY,
     "aligned_by_pitch_and_base": ANY,
     "other_tiles_at_4321_rows": Contract(M="0..", N="0..", K="0.."),
@@ -64,6 +65,7 @@ RIGHT = (
     ("checked_sizes", "full"),
     ("other_tiles_beyond_5000_products", "full"),
     ("rest_of_products_by_itself", "default"),
+    ("another_kernel_for_an_empty_k", "default"),
 )
 
 
@@ -107,8 +109,16 @@ def test_no_branch_of_a_right_kernel_is_named(name):
     assert report.unvisited == ()
 
 
+def test_a_loop_that_turns_only_on_another_gpu_is_named():
+    report = judge(right.another_kernel_without_an_engine, Contract(K="0.."))
+    assert (report.verdict, report.note) == ("pass", None)
+    (text,) = report.unvisited
+    assert text.startswith("tiled.py:")
+    assert text.endswith(" runs only on another GPU")
+
+
 def test_no_kernel_of_these_corpora_is_left_out():
-    rows = {row[0] for row in (*FOUND, *NAMED, *RIGHT)}
+    rows = {row[0] for row in (*FOUND, *NAMED, *RIGHT)} | {"another_kernel_without_an_engine"}
     public = {
         name
         for module in (wrong, right)

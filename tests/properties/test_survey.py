@@ -237,3 +237,17 @@ def test_every_configuration_meets_a_second_tile_of_a_program():
         drawn = corners(Contract(), Survey(tiles, asks_sms=asks), "fp16")
         configs = {case.config for case in drawn if case.sms == 1 and case.M > 32 and case.N > 128}
         assert configs == ({0, 1, 2} if asks else set())
+
+
+def test_whole_tiles_come_in_the_usual_layouts_and_with_every_choice():
+    options = (("scale", ("row", "column")), ("group", ("1", "3")))
+    survey = Survey((((32, 16, 64),),), arguments=options, choices=("group",))
+    whole = [c for c in corners(Contract(layouts="any"), survey, "fp16") if c.sides == SIDES]
+    pairs = {(c.layout("a"), c.layout("b")) for c in whole}
+    assert {("row", "column"), ("column", "row"), ("column", "column")} <= pairs
+    assert {c.arguments for c in whole} == {(), (("group", "3"),)}
+    dense = [c for c in corners(Contract(), survey, "fp16") if c.sides == SIDES]
+    assert {c.layouts for c in dense} == {()}
+
+
+SIDES = {"M": 64, "N": 32, "K": 128}

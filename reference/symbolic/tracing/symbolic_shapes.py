@@ -16,7 +16,7 @@ from torch._guards import Source
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from gemmproof.reference.provenance import calling_line
+from gemmproof.reference.provenance import calling_expression
 from gemmproof.reference.simulation import NOWHERE, Where
 from gemmproof.reference.symbolic.terms import (
     FALSE,
@@ -457,5 +457,5 @@ class Decisions(ShapeEnv):
 
 def here() -> Where | None:
     """Return the user's innermost line on the stack, or None."""
-    where = calling_line()
+    where = calling_expression()
     return None if where is NOWHERE else where

@@ -312,6 +312,7 @@ def _list_survey(
         _list_named("GROUP", constexprs),
         tuple(kernel.list_options().items()),
         find_shapes(kernel.launch),
+        tuple(kernel.choices),
     )
 
 

@@ -32,8 +32,11 @@ def list_unvisited(
     cases = [case for case, result in judged.items() if result.applied]
     own = _find_file(kernel)
     sides = [x for x in proofs.sides if x.is_known or x.text.startswith(f"{Path(own).name}:")]
+    if not proofs.is_followed:  # the cases may have taken them on paths that are not known
+        both = _list_both_ran(lines)
+        sides = [side for side in sides if side.text.partition(" ")[0] not in both]
     unvisited = [side.text for side in sides if not any(map(side.may_take, cases))]
-    unvisited += _list_branches(proofs.ruled_out, judged.values())
+    unvisited += _list_branches(proofs, judged.values(), _asks_for_kind(lines))
     known = {text.partition(" ")[0] for text in unvisited}
     if proofs.is_followed:
         known |= {side.text.partition(" ")[0] for side in proofs.sides}
@@ -61,19 +64,28 @@ def _find_file(kernel: KernelUnderTest) -> str:
 
 # -- kernels ---------------------------------------------------------------------------------------
 def _list_branches(
-    ruled_out: Collection[tuple[str, int, bool]], judged: Collection[CaseResult]
+    proofs: Proofs, judged: Collection[CaseResult], asks_for_kind: bool
 ) -> Iterator[str]:
-    """Yield the lines of kernels at which a side was not visited by any program of any case."""
+    """Yield the lines of kernels at which a side was not visited by any program of any case.
+
+    A side on a path for which the contract has no layouts is another GPU's, if the wrapper asks for
+    the kind of GPU.
+    """
     visited: dict[tuple[str, int], tuple[Where, list[bool]]] = {}
     for result in judged:
         for where, sides in result.branches.items():
             _, known = visited.setdefault((where.file, where.line), (where, [False] * 3))
             known[:] = [x or y for x, y in zip(known, sides, strict=True)]
     for (file, line), (where, (was_true, was_false, is_loop)) in visited.items():
-        if not was_true and (file, line, True) not in ruled_out:
-            yield f"{where} never ran a turn" if is_loop else f"{where} was never true"
-        if not was_false and (file, line, False) not in ruled_out:
-            yield f"{where} was never false"
+        for truth, has_run in ((True, was_true), (False, was_false)):
+            side = (file, line, truth)
+            if has_run:
+                continue
+            if side not in proofs.ruled_out:
+                side_text = f"was never {str(truth).lower()}"
+                yield f"{where} {'never ran a turn' if is_loop and truth else side_text}"
+            elif asks_for_kind and side in proofs.not_laid_out:
+                yield f"{where} {ELSEWHERE}"
 
 
 # -- lines of wrappers -----------------------------------------------------------------------------
@@ -82,6 +94,8 @@ DEVICE = {
     *("get_device_capability", "get_device_properties", "get_device_name", "multi_processor_count"),
     *("get_current_target", "get_arch_list", "major", "capability", "gcnArchName"),
 }
+# the same without the number of multiprocessors, and with the kind of GPU
+KIND = DEVICE - {"get_device_properties", "multi_processor_count"}
 ELEMENTS = {
     *("any", "all", "item", "tolist", "amax", "amin", "nonzero", "count_nonzero", "equal"),
 }
@@ -102,6 +116,11 @@ _CHANGES = {
 }
 
 
+def _asks_for_kind(lines: Lines) -> bool:
+    """Return whether a function that ran asks for the kind of GPU."""
+    return any({*code.co_names} & KIND for code in lines)
+
+
 @dataclass(frozen=True, slots=True)
 class SkippedSide:
     """A side of an `if` of a wrapper that did not run, although the line of its condition did."""
@@ -116,21 +135,9 @@ class SkippedSide:
 
 def _list_skipped(lines: Lines, has_empty: bool) -> Iterator[SkippedSide]:
     """Yield the sides that did not run; `has_empty`: an operand may be empty."""
-    functions: list[tuple[str, set[int], ast.FunctionDef]] = []
-    kept: dict[str, set[str]] = {}
-    for file in dict.fromkeys(code.co_filename for code in lines):
-        ran: dict[int, set[int]] = {}
-        for code, own in lines.items():
-            if code.co_filename == file:
-                ran.setdefault(code.co_firstlineno, set()).update(own)
-        module = _read(file)
-        kept[file] = _list_kept(module)
-        for node in ast.walk(module):
-            if isinstance(node, ast.FunctionDef):
-                first = min([node.lineno, *(part.lineno for part in node.decorator_list)])
-                if first in ran:
-                    functions.append((file, ran[first], node))
-    devices = DEVICE | {node.name for _, _, node in functions if _names(node) & DEVICE}
+    functions = _list_functions(lines)
+    devices = _list_devices(functions)
+    kept = {file: _list_kept(_read(file)) for file in {file for file, _, _ in functions}}
     for file, own, node in functions:
         for statement, following in _list_ifs(node.body):
             if statement.test.lineno not in own:
@@ -180,6 +187,44 @@ def _list_stored(statement: ast.stmt) -> Iterator[str]:
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 yield node.id
+
+
+def _list_both_ran(lines: Lines) -> set[str]:
+    """Return the lines of conditions of which both sides ran: one condition beside the device's."""
+    both: set[str] = set()
+    functions = _list_functions(lines)
+    devices = _list_devices(functions)
+    for file, own, node in functions:
+        for statement, following in _list_ifs(node.body):
+            test, other = statement.test, statement.orelse or following
+            parts = test.values if isinstance(test, ast.BoolOp) else [test]
+            named = [set[str]().union(*map(_names, _list_behind(x, node))) for x in parts]
+            is_one = sum(not names & devices for names in named) == 1
+            if is_one and other and _has_run(statement.body, own) and _has_run(other, own):
+                last = test.end_lineno or test.lineno
+                both |= {f"{Path(file).name}:{n}" for n in range(test.lineno, last + 1)}
+    return both
+
+
+def _list_functions(lines: Lines) -> list[tuple[str, set[int], ast.FunctionDef]]:
+    """List the functions that ran: the file of each, the lines that ran, and the definition."""
+    functions: list[tuple[str, set[int], ast.FunctionDef]] = []
+    for file in dict.fromkeys(code.co_filename for code in lines):
+        ran: dict[int, set[int]] = {}
+        for code, own in lines.items():
+            if code.co_filename == file:
+                ran.setdefault(code.co_firstlineno, set()).update(own)
+        for node in ast.walk(_read(file)):
+            if isinstance(node, ast.FunctionDef):
+                first = min([node.lineno, *(part.lineno for part in node.decorator_list)])
+                if first in ran:
+                    functions.append((file, ran[first], node))
+    return functions
+
+
+def _list_devices(functions: Sequence[tuple[str, set[int], ast.FunctionDef]]) -> set[str]:
+    """Return the names that ask for the device, those of functions that do included."""
+    return DEVICE | {node.name for _, _, node in functions if _names(node) & DEVICE}
 
 
 def _read(file: str) -> ast.Module:

@@ -95,6 +95,29 @@ def checked_sizes(a, b):
 
 
 @triton.jit
+def aligned_kernel(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, BLOCK: tl.constexpr):
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
+
+
+def _fits(a, b):
+    is_aligned = (a.data_ptr() % 16 == 0) & (b.data_ptr() % 16 == 0)
+    return is_aligned & (a.shape[1] > 0)
+
+
+def another_kernel_for_an_empty_k(a, b):
+    return launch(aligned_kernel, a, b) if _fits(a, b) else plain(a, b)
+
+
+def another_kernel_without_an_engine(a, b):
+    if torch.cuda.get_device_capability(a.device)[0] >= 9 and _fits(a, b):
+        return launch(aligned_kernel, a, b)
+    return plain(a, b)
+
+
+@triton.jit
 def guarded_kernel(
     a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, KIND: tl.constexpr, BLOCK: tl.constexpr
 ):

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from tests.corpora.families import calling_forms, epilogues, grouped_gemm, residuals
 from tests.corpora.partly_judged import kernels
@@ -32,7 +33,7 @@ from gemmproof.properties.cases.corners import exercises
 from gemmproof.properties.cases.generate import Survey
 from gemmproof.properties.codec import dump, parse
 from gemmproof.properties.contract import Contract
-from gemmproof.properties.kernel import KernelUnderTest
+from gemmproof.properties.kernel import KernelUnderTest, OneOf
 from gemmproof.properties.property_table import BY_NAME, PROPERTIES
 from gemmproof.reference.mirrors import MIRRORS
 from gemmproof.report.record import Report
@@ -140,6 +141,45 @@ def test_a_launch_exercises_its_mirror():
 )
 def test_what_no_case_can_exercise_is_barred_with_the_reason(kernel, case, name, reason):
     assert exercised_by(kernel, case)[1].barred[name, ""] == reason
+
+
+def finish(a, b):
+    return np.tanh(a @ b)
+
+
+def rectify(a, b):
+    return np.maximum(np.tanh(a @ b), 0)  # 0 is exact
+
+
+def round_up(a, b):
+    return np.rint(np.tanh(a @ b))
+
+
+def choose(a, b, activation):
+    return np.tanh(a @ b) if activation else a @ b
+
+
+@pytest.mark.parametrize(
+    ("spec", "values", "is_barred"),
+    [
+        (finish, None, True),
+        (rectify, None, False),
+        (round_up, None, False),
+        (choose, ("tanh",), True),
+        (choose, ("tanh", None), False),
+        (choose, (None, "tanh"), False),
+    ],
+)
+def test_a_formula_of_approximated_functions_alone_has_no_exact_element(spec, values, is_barred):
+    options = {} if values is None else {"activation": OneOf(*values)}
+
+    def launch(a, b, activation=None):
+        return alone_kernels.launch(a, b)
+
+    kernel = KernelUnderTest("formula", launch, Contract(), operands=options, spec=spec)
+    judged = judge(observe_case(kernel, TILES, Simulator()))
+    why = "every element of the formula rests on an approximated function"
+    assert judged.barred.get(("exact_on_integers", "")) == (why if is_barred else None)
 
 
 def test_a_relation_that_the_contract_does_not_admit_is_barred():

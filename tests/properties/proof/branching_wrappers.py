@@ -90,3 +90,23 @@ def unmasked_where_misaligned(a, b):
     if a.data_ptr() % 16 != 0:
         return launch(unmasked_kernel, a, b)
     return plain(a, b)
+
+
+def by_rows_and_an_option(a, b, wide):
+    return plain(a, b, BLOCK_M=32 if a.shape[0] > 64 else 16)
+
+
+def decide_by_rows(rows):
+    if rows > 64:
+        return "many"
+    return "few"
+
+
+def decide_by_both(rows):
+    if rows > 64 and rows < 99:
+        return "many"
+    return "few"
+
+
+def by_the_lower_address(a, b):
+    return plain(a, b, BLOCK_M=32 if a.data_ptr() < b.data_ptr() else 16)

@@ -1,13 +1,16 @@
 """A case for each side of every guard and branch; branches that no case takes are named."""
 
+from dataclasses import replace
+
 import pytest
+from gemmproof.engine.unvisited import _list_both_ran
 from tests.corpora import misleading_hints
 from tests.corpora.tiled import plain
 from tests.properties.proof import branching_wrappers as wrappers
 from tests.support.lanes import first_of_each
 from tests.support.wide import wide
 
-from gemmproof import Contract, KernelUnderTest, check
+from gemmproof import Contract, KernelUnderTest, OneOf, check
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.codec import dump, parse
@@ -16,6 +19,9 @@ from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, TIME
 from gemmproof.properties.proof import prove as prove_module
 from gemmproof.properties.proof.cases_of_paths import BranchCoverage
 from gemmproof.properties.proof.prove import ABOUT, ProofLedger, _conclude, prove
+from gemmproof.properties.proof.sides import is_condition
+from gemmproof.reference.provenance import calling_expression
+from gemmproof.reference.simulator.wrapper_lines import Lines, record_lines
 from gemmproof.reference.symbolic import tracing
 from gemmproof.reference.symbolic.solver import OutOfTime
 from gemmproof.reference.symbolic.tracing import symbolic_shapes
@@ -108,6 +114,45 @@ def test_a_refutation_is_of_a_case_that_takes_the_path(layouts, verdict):
     assert (report.verdict, report.note) == (verdict, None)
     proof = next(x.proof for x in report.properties if x.name == "stays_in_bounds")
     assert proof.status == {"pass": "not decided", "fail": "refuted"}[verdict]
+
+
+# -- sides of decisions, and the cases that took them ----------------------------------------------
+def test_a_case_without_an_argument_takes_the_sides_of_the_first_value():
+    contract, options = Contract(), {"wide": OneOf(False, True)}
+    under_test = KernelUnderTest(
+        "matmul", wrappers.by_rows_and_an_option, contract, operands=options,
+        spec=lambda a, b, wide: a @ b,
+    )  # fmt: skip
+    sides = prove(under_test, None, SECONDS).sides
+    shown = [side.text for side in sides if side.may_take(Case(65, 16, 16))]
+    assert len(sides) == 2
+    assert [text.partition(" needs ")[2] for text in shown] == ["M >= 65"]
+
+
+def test_no_case_decides_which_operand_has_the_lower_address():
+    sides = prove(kernel(wrappers.by_the_lower_address), None, SECONDS).sides
+    assert len(sides) == 2
+    assert all(side.may_take(Case(16, 16, 16)) for side in sides)
+
+
+def test_what_a_library_decides_is_no_condition_of_a_line():
+    number = None
+    beside = (calling_expression(), number or 1)[0]
+    within = calling_expression() or number
+    assert (is_condition(beside), is_condition(within)) == (False, True)
+    assert is_condition(replace(beside, span=None))  # no more than the line is known
+
+
+def test_lines_tell_that_both_sides_of_one_condition_ran():
+    lines: Lines = {}
+    for rows in (70, 1):
+        with record_lines(lines):
+            wrappers.decide_by_rows(rows)
+            wrappers.decide_by_both(rows)
+    first = wrappers.decide_by_rows.__code__.co_firstlineno
+    # of the other one either condition may never have been false
+    assert _list_both_ran(lines) == {f"branching_wrappers.py:{first + 1}"}
+    assert _list_both_ran({code: own - {first + 3} for code, own in lines.items()}) == set()
 
 
 # -- a proof that ran out of time is marked as such ------------------------------------------------
