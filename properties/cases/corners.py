@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, zip_longest
 
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.data import ODD_SEED, ZERO_LINES_SEED, ZERO_SEEDS
@@ -28,8 +28,9 @@ from gemmproof.properties.cases.generate import (
     vary,
     widest_tile,
 )
-from gemmproof.properties.cases.layouts import HUGE, WIDE
+from gemmproof.properties.cases.layouts import HUGE, LAYOUTS, WIDE
 from gemmproof.properties.contract import ROLES, Contract
+from gemmproof.properties.kernel import NONE
 from gemmproof.reference.gpus import COUNTS
 
 # -- views far from their origin -----------------------------------------------------------------
@@ -65,6 +66,7 @@ def _make_far(case: Case, contract: Contract, size: tuple[int, int, int], more: 
 # -- corners of tiles ----------------------------------------------------------------------------
 LONG_K = 4096  # a sum that a narrow accumulator cannot hold
 MOST_ROW_CASES = 8  # each has about 25 calls
+EARLY_VALUES = 2  # of further arguments, before sides around tiles
 MOST_SIZES = 24  # corners around constants; the others are drawn
 
 
@@ -107,10 +109,31 @@ def _exercises(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]
     bm, bn, bk = widest_tile(survey, 0)
     # several programs, three calls, sums that round
     yield replace(first, M=bm + 1, N=bn + 1, K=bk + 1, fill="normal", seed=1, calls=3)
-    yield from _kinds(small, contract, early=True)
     # short sums of narrow formats fit into fp32
-    yield replace(small, K=LONG_K, fill="positive", seed=1)
-    yield from _kinds(small, contract, early=False)
+    long = replace(small, K=LONG_K, fill="positive", seed=1)
+    kinds = (*_kinds(small, contract, early=True), long, *_kinds(small, contract, early=False))
+    values = _list_values(small, survey)
+    if values:  # few cases: one shows a value and the order of calls
+        order = next(case for case in kinds if case.compare == "order")
+        yield replace(order, arguments=values[0].arguments)
+        yield from (case for case in kinds if case.fill == "special")
+    for turn in zip_longest((*values[1:], *values[:1]), kinds):
+        yield from (case for case in turn if case is not None)
+
+
+def _list_values(small: Case, survey: Survey) -> list[Case]:
+    """List a case of each further value of the arguments, first where one is omitted, in turn.
+
+    Layouts are none of these values.
+    """
+    options = [
+        [(name, value) for value in values[1:] if value not in LAYOUTS]
+        for name, values in survey.arguments
+    ]
+    pairs = [pair for turn in zip_longest(*options) for pair in turn if pair is not None]
+    pairs.sort(key=lambda pair: pair[1] != NONE)
+    M = widest_tile(survey, 0)[0] + 1
+    return [replace(small, M=M, arguments=(pair,)) for pair in pairs]
 
 
 def _simplest(contract: Contract, survey: Survey, dtype: str) -> tuple[Case, Case]:
@@ -136,6 +159,7 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
         (1, 5 * bn + 1, 1),
     ]
     first, small = _simplest(contract, survey, dtype)
+    yield from _list_values(small, survey)[1 : 1 + EARLY_VALUES]
     for position, (M, N, K) in enumerate(sides):
         # half of them, including the first, are called three times over uninitialised memory
         yield replace(first, M=M, N=N, K=K, calls=1 if position % 2 else 3)

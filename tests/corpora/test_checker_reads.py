@@ -6,13 +6,16 @@ Each wrapper of the corpus marks the line that looks.
 from __future__ import annotations
 
 import inspect
+import sys
 from pathlib import Path
 
 import pytest
+import triton
 from tests.corpora.checker_reads import helper, innocent, looks
 from tests.support.pytest_project import ROOT
 
 from gemmproof import Contract, KernelUnderTest
+from gemmproof.engine import checker_reads
 from gemmproof.engine.assemble import judge
 from gemmproof.engine.checker_reads import find_reads
 from gemmproof.engine.kernel_check import check
@@ -73,6 +76,28 @@ def test_a_wrapper_that_only_looks_alike_is_not_named(launch):
     assert list_lines(launch) == []
 
 
+def look(a_ptr, b_ptr):
+    return "gemmproof" in sys.modules
+
+
+@triton.jit
+def device_code(a_ptr, b_ptr):
+    return "gemmproof" in sys.modules
+
+
+def launch_it(a, b):
+    device_code[(1,)](a, b)
+
+
+def call_it(a, b):
+    return look(a, b)
+
+
+def test_device_code_looks_for_nothing():
+    """The same text in a function of the host does."""
+    assert (len(list_lines(launch_it)), len(list_lines(call_it))) == (0, 1)
+
+
 @pytest.mark.lane("full")
 @pytest.mark.parametrize("launch", LOOKS)
 def test_no_wrapper_that_looks_for_its_checker_passes(launch):
@@ -100,6 +125,23 @@ def test_the_verdict_line_names_it(name):
     note = list_lines(getattr(looks, name))[0]
     assert (report.verdict, report.note, report.findings) == ("incomplete", note, ())
     assert [text for text, _ in lines(report, str)][-1].endswith(f"; {note}")
+
+
+def test_a_kernel_that_is_not_simulated_has_its_line_too():
+    launch = looks.label_in_modules
+    report = check(KernelUnderTest("wrapper", launch, Contract(), device_only=True), max_examples=1)
+    assert report.verdict == "incomplete"
+    assert report.note.endswith(list_lines(launch)[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "how"),
+    [("/proc/self/cmdline", ["reads /proc/self/cmdline"]), ("/proc/self/mem", []), (7, [])],
+)
+def test_a_file_about_the_process_is_judged_when_it_is_opened(path, how, monkeypatch):
+    monkeypatch.setattr(checker_reads, "_executed", {})
+    checker_reads._hear("open", (path, "r", 0))  # as Python's audit does
+    assert [read.how for read in checker_reads._executed] == how
 
 
 @pytest.mark.lane("full")

@@ -5,6 +5,7 @@ from tests.lowering import lowered_kernels
 from tests.lowering.lower import compile_only, count_sass, read_usage
 from tests.support.lanes import first_of_each
 
+from gemmproof.compiled.facts import read_facts
 from gemmproof.lowering.text import describe
 
 #: A wrapper, format and target; an instruction's unit, shape and formats, and its name in SASS.
@@ -159,6 +160,15 @@ def test_bytes_spilled_are_those_that_ptxas_reports(gpu, tmp_path):
         ).split()
     )
     assert needs.spills == needs.spill_stores > 0
+
+
+def test_bytes_that_a_called_function_spills_count_too(tmp_path):
+    compiled, facts = compile_only(lowered_kernels.right, tmp_path, "sm_80")
+    called = "    8 bytes stack frame, 24 bytes spill stores, 16 bytes spill loads\n"
+    asm = {**compiled.asm, "ptxas": compiled.asm["ptxas"] + called}
+    needs = read_facts(facts, asm, compiled.metadata).resources
+    assert needs.spill_stores == facts.resources.spill_stores + 24
+    assert needs.spill_loads == facts.resources.spill_loads + 16
 
 
 @pytest.mark.lane("full")

@@ -13,7 +13,7 @@ from tests.support.supervised import LIMITS, each_way, judging  # noqa: F401
 from gemmproof.worker import processes
 from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.processes import Clock, _room_in_containers
-from gemmproof.worker.protocol import ProofEnded, ProofStarted
+from gemmproof.worker.protocol import CaseStarted, Exits, ProofEnded, ProofStarted
 from gemmproof.worker.supervisor import Limits
 
 KILL = """
@@ -201,6 +201,25 @@ def test_a_worker_died_of_a_proof_only_while_the_proof_was_in_progress(ended):
     worker.classify(-signal.SIGSEGV)
     undecided = [] if ended else ["stays_in_bounds"]
     assert (worker.end, list(worker.list_undecided())) == ("crash", undecided)
+
+
+ANNOUNCED = Exits("the process sent itself SIGTERM", -15, "targets.py:3", "targets.py")
+
+
+@pytest.mark.parametrize(
+    ("events", "status", "end", "where"),
+    [
+        ((ANNOUNCED,), -15, "crash", "targets.py:3"),
+        ((ANNOUNCED,), -9, "killed", None),  # before the signal came
+        ((ANNOUNCED, CaseStarted("{}")), -15, "killed", None),  # it was handled
+    ],
+)
+def test_an_announced_end_is_the_wrapper_s_only_if_it_comes_next(events, status, end, where):
+    worker = WorkerExit()
+    for event in events:
+        worker.take(event)
+    worker.classify(status)
+    assert (worker.end, worker.where) == (end, where)
 
 
 SPIN = "while True: pass"

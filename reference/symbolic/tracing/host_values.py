@@ -428,6 +428,21 @@ def _check_divisor(original: Any, is_reversed: bool) -> Any:
     return divide
 
 
+def _shift(original: Any, operate: Any, is_reversed: bool) -> Any:
+    """Return a shift, by a size only if that has one value: some versions of torch raise there."""
+
+    def shift(x: Any, y: Any) -> Any:
+        (shifted, amount), running = ((y, x) if is_reversed else (x, y)), Decisions.running
+        if running is None or _type(amount) is not torch.SymInt:
+            return original(x, y)
+        value = _value(running, amount)
+        if value is None:
+            raise running.fail(f"{_show(amount)} is a size, and bits are shifted by it here")
+        return operate(shifted, value)
+
+    return shift
+
+
 def _divide(x: Any, y: Any) -> Any:
     return (x // y, x % y) if isinstance(y, _NUMBERS) else NotImplemented
 
@@ -569,6 +584,10 @@ def _list_operations() -> Iterator[Change]:
         for is_reversed in (False, True):
             word = f"__{'r' * is_reversed}{name}__"
             yield torch.SymInt, word, _check_divisor(getattr(torch.SymInt, word), is_reversed)
+    for operate in (operator.lshift, operator.rshift):
+        for is_reversed in (False, True):
+            word = f"__{'r' * is_reversed}{operate.__name__}__"
+            yield torch.SymInt, word, _shift(getattr(torch.SymInt, word), operate, is_reversed)
     yield torch.SymInt, "__invert__", lambda x: -x - 1
     yield torch.SymInt, "__pow__", _power(torch.SymInt.__pow__)
     for symbol, plain in _PLAIN.items():

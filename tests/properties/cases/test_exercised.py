@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from tests.corpora.families import grouped_gemm
+from tests.corpora.families import calling_forms, epilogues, grouped_gemm, residuals
 from tests.corpora.partly_judged import kernels
 from tests.properties import alone_kernels
 from tests.support.cli_project import project_folder  # noqa: F401
@@ -28,6 +28,8 @@ from gemmproof.engine.observe import judge, observe_case
 from gemmproof.engine.proofs import NOTHING
 from gemmproof.engine.sections import tally
 from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.corners import exercises
+from gemmproof.properties.cases.generate import Survey
 from gemmproof.properties.codec import dump, parse
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
@@ -269,6 +271,52 @@ def test_a_grouped_product_that_is_off_for_fractions_is_found_among_twenty_cases
     report = check(wrong, max_examples=20)
     assert report.verdict == "fail"
     assert "within_bound" in {finding.property for finding in report.findings}
+
+
+WRONG_WITH_A_VALUE = [
+    calling_forms.gemm_that_always_reads_c,
+    calling_forms.gemm_without_alpha,
+    calling_forms.beta_applied_to_the_product,
+    calling_forms.c_added_though_beta_is_forgotten,
+    calling_forms.alpha_applied_to_c_too,
+    epilogues.nothing_applied_without_a_bias,
+    residuals.residual_read_with_beta_of_0,
+]
+
+
+@pytest.mark.parametrize("proof", [False, pytest.param(True, marks=pytest.mark.lane("full"))])
+@pytest.mark.parametrize("wrong", WRONG_WITH_A_VALUE)
+def test_a_value_of_an_argument_that_gives_a_wrong_result_is_found_among_twelve_cases(wrong, proof):
+    (family,) = (x for x in (calling_forms, epilogues, residuals) if wrong in vars(x).values())
+    kernel = replace(family.FAMILY.right, launch=wrong)
+    assert check(kernel, max_examples=12, proof=proof).verdict == "fail"
+
+
+@pytest.mark.parametrize("family", [calling_forms, residuals])
+def test_values_of_arguments_come_first_and_one_case_in_four_rounds(family):
+    kernel, judged = family.FAMILY.right, {}
+    dtype, backend = kernel.contract.formats[0], Simulator()
+    for case in list_cases(kernel, judged, NOTHING, dtype, random.Random("0"), 40):
+        if case not in judged:
+            judged[case] = judge(observe_case(kernel, case, backend))
+        if len(judged) == 40:
+            break
+    kinds = "".join("R" if case.fill in ROUNDED_FILLS else "-" for case in judged)
+    assert max(map(len, kinds.split("R"))) < 2 * ROUNDING, kinds
+    assert kinds.count("R") >= len(judged) // ROUNDING
+    early = list(judged)[:12]
+    values = {pair for case in early for pair in case.arguments}
+    assert values >= {(n, x) for n in ("alpha", "beta") for x in kernel.list_options()[n][1:]}
+    assert any(case.compare == "order" for case in early)
+    assert any(case.fill == "special" for case in early)
+
+
+def test_an_argument_of_one_value_or_of_layouts_alone_changes_no_order():
+    contract, survey = Contract(), Survey()
+    usual = list(exercises(contract, survey, "fp16"))
+    for options in (("scale", ("1.0",)), ("bias", ("row", "column"))):
+        other = replace(survey, arguments=(options,))
+        assert list(exercises(contract, other, "fp16")) == usual
 
 
 # -- the documentation ---------------------------------------------------------------------------

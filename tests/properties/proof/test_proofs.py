@@ -1,17 +1,24 @@
 """A proof in addition to the search: its results are shown, and its cases are tried."""
 
+import os
+import signal
+import time
 from dataclasses import replace
 
 import pytest
-from tests.support.fake_simulator import cases_in, check_with, fake_run, stray_load
+from tests.support.fake_simulator import cases_in, check_with, fake_run, right, stray_load
 from tests.support.wide import wide
 
+from gemmproof.engine.findings import label_missing
 from gemmproof.engine.proofs import PROVABLE
 from gemmproof.properties import property_table as table
+from gemmproof.properties.address_map import explain_access
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.generate import smallest
 from gemmproof.properties.codec import decode, dump, encode, parse
+from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import exact_values, memory_use
+from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof import Proof, Proofs, prove
 from gemmproof.properties.proof.prove import ProofLedger
 from gemmproof.reference.simulation import Fault, Where
@@ -217,6 +224,32 @@ def test_whatever_the_prover_raises_the_check_goes_on(raised, why):
     assert (report.verdict, report.note) == ("pass", None)
     assert {p.name for p in report.properties if p.proof} == set(PROVABLE)
     assert {p.proof for p in report.properties if p.proof} == {ProofResult("not decided", why=why)}
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(9)
+
+
+def test_an_interrupt_of_the_user_s_ends_a_proof_and_one_that_a_wrapper_raises_does_not():
+    def is_interrupted(*asked):
+        interrupt()
+
+    def raises(*asked):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check_with(fake_run(), max_examples=1, _prove=is_interrupted)
+    report, _ = check_with(fake_run(), max_examples=1, _prove=raises)
+    assert result_of(report).proof.why == "the proof raised KeyboardInterrupt"
+
+
+def test_an_interrupt_ends_the_search_for_a_missing_condition_too(monkeypatch):
+    finding = Finding(BOUNDS, "out_of_bounds", "beyond a", AT, where="targets.py:3")
+    kernel = KernelUnderTest("matmul", right)
+    monkeypatch.setattr(explain_access, "find_missing", lambda *asked: interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        label_missing([finding], kernel, None, lambda: None)
 
 
 @pytest.mark.parametrize(
