@@ -21,6 +21,7 @@ from gemmproof.reference.simulator.access_checks import (
     gather,
     label_range,
 )
+from gemmproof.reference.simulator.element_terms import ElementTerms
 from gemmproof.reference.simulator.host_work import PythonReads
 from gemmproof.reference.simulator.launch import intercept_launches
 from gemmproof.reference.simulator.memory import element_dtype, uninitialised_value, view_of
@@ -62,6 +63,9 @@ class _Allocations(TorchDispatchMode):
         for tensor in _tensors(result):
             self._claim(tensor)
         self.session.writers.note(func, args, kwargs, result)
+        if self.session.terms is not None:
+            find = self.session.memory.storage_of
+            self.session.terms.note(find, func, args, kwargs, result)
         if doubtful is not None:
             self._inherit(result, *doubtful)
         if schema.name in EMPTY and isinstance(result, torch.Tensor):
@@ -161,6 +165,7 @@ def run(
     results: Sequence[str] = ("c",),
     axes: dict[str, tuple[str, ...]] | None = None,
     sampled: bool = False,
+    terms: ElementTerms | None = None,
 ) -> Run:
     """Call `function(*tensors, **kwargs)` with its Triton launches on the tile simulator.
 
@@ -173,13 +178,16 @@ def run(
     With `tries` a kernel that has several configurations makes a trial run before it is launched,
     as when it is tuned. `sampled`: some programs of each launch run, over memory that is never
     committed (scheduler.py); the result then has a shape and no elements, and is None if the call
-    ended before. Raises what the wrapper raises, and KernelError, Unsupported,
-    LimitExceeded or Exhausted for the kernel.
+    ended before. `terms` collects the terms of all elements. Raises what the wrapper raises, and
+    KernelError, Unsupported, LimitExceeded or Exhausted for the kernel.
     """
     if operands is None:
         operands = dict(zip("abdefghij", tensors, strict=False))
     session = Session(operands, fill, target, config, seconds, trace, tries, sampled)
     session.labels, session.axes = labels or {}, axes or {}
+    if terms is not None:
+        session.terms = terms
+        session.follow_terms()
     reads = HostReads(session) if sampled else PythonReads(session.writers)
     result = None
     try:

@@ -201,13 +201,18 @@ class Kernel:
 
 
 def compile_program(
-    src: Any, target: Any, options: Any, dots: str | None, sampled: bool = False
+    src: Any,
+    target: Any,
+    options: Any,
+    dots: str | None,
+    sampled: bool = False,
+    reads_terms: bool = False,
 ) -> Program:
     """Compile one specialisation of a kernel; `dots` is the target whose dots are imitated.
 
     Raises CompileError if Triton refuses the kernel, Unsupported if its TTIR cannot be read.
     """
-    key = f"{identify(src)} {target} {options} {dots} {sampled}"
+    key = f"{identify(src)} {target} {options} {dots} {sampled} {reads_terms}"
     program = _programs.get(key)
     if program is None:
         text = make_ttir(src, target, options)
@@ -215,7 +220,7 @@ def compile_program(
             reason = "is written in Gluon, of which the simulator sees nothing; judge it on a GPU"
             raise NotSimulated(f"{get_name(src)} {reason}: --device cuda")
         try:
-            program = _programs[key] = lower(read_module(text), dots, text, sampled)
+            program = _programs[key] = lower(read_module(text), dots, text, sampled, reads_terms)
         except ReadError as error:
             reason = f"{get_name(src)}: TTIR that the simulator cannot read: {error}"
             raise Unsupported(reason) from None
@@ -232,7 +237,8 @@ def compile_kernel(src: Any, target: Any = None, options: Any = None, **_: Any) 
     settings = {**dict(options or {}), "debug": True, "sanitize_overflow": False}
     parsed = backend.parse_options(settings)
     session = Kernel.session
-    program = compile_program(src, target, parsed, session.target, session.sampled)
+    reads_terms = session.terms is not None
+    program = compile_program(src, target, parsed, session.target, session.sampled, reads_terms)
     return Kernel(src, target, backend.parse_options(dict(options or {})), program)
 
 
@@ -359,7 +365,8 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
             shown = " ".join(f"{k}={v}" for k, v in config.kwargs.items())
             raise CompileError(f"{error.message} with [{shown}]", error.where) from error
 
-    device = f"gemmproof {session.target or 'ieee'}{' sampled' * session.sampled}"
+    kind = " sampled" * session.sampled + " terms" * (session.terms is not None)
+    device = f"gemmproof {session.target or 'ieee'}{kind}"
     hooks = intercept(launch=run, compile=compile_with(compiler), tune=tune, device=device)
     with hooks, swap([(Kernel, "session", session)]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION")

@@ -26,6 +26,7 @@ from gemmproof.reference.simulation import (
     Where,
 )
 from gemmproof.reference.simulator.axis_analysis import Vectors
+from gemmproof.reference.simulator.element_terms import ElementTerms
 from gemmproof.reference.simulator.host_work import Writers
 from gemmproof.reference.simulator.memory import (
     AddressSpace,
@@ -169,6 +170,7 @@ class Session:
     those `written`, `chosen` the number of its choice and the index of its configuration, `tries`
     True if tuners make trial runs first. `sampled`: some programs of each launch run
     (scheduler.py), and `partial`: the results of stores or of torch's operators are unknown.
+    `terms` collects the terms of elements while a formula is read.
     """
 
     names: Mapping[str, object]
@@ -191,6 +193,7 @@ class Session:
     choices: Choices = field(init=False)
     progress: Progress = field(init=False)
     writers: Writers = field(init=False)
+    terms: ElementTerms | None = None
     labels: dict[str, str] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _known: dict[Storage, tuple[str, StridedView]] = field(default_factory=dict)
@@ -215,6 +218,11 @@ class Session:
         operand = Argument(name, element_dtype(tensor), view, storage, axes, word)
         self.operands.append(operand)
         return operand
+
+    def follow_terms(self) -> None:
+        """Let `terms` know the caller's tensors."""
+        assert self.terms is not None
+        self.terms.known = self._known
 
     def knows(self, storage: Storage) -> bool:
         """Return whether memory is as in a whole call: always, unless only some programs run."""

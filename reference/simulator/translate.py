@@ -17,6 +17,7 @@ from gemmproof.reference.ptx.instruction_operands import label_freedom
 from gemmproof.reference.simulation import Unsupported, Where
 from gemmproof.reference.simulator.access_checks import check_counter, check_defined
 from gemmproof.reference.simulator.axis_analysis import has_hints
+from gemmproof.reference.simulator.element_terms import follow
 from gemmproof.reference.simulator.ops import OPERATIONS
 from gemmproof.reference.simulator.ops.dots import folds_sum, is_zero
 from gemmproof.reference.simulator.ops.hints import HINTS, judge_hints
@@ -516,16 +517,22 @@ _TRITON = str(Path(triton.__file__).parent)
 
 
 def lower(
-    functions: dict[str, Function], target: str | None = None, text: str = "", sampled: bool = False
+    functions: dict[str, Function],
+    target: str | None = None,
+    text: str = "",
+    sampled: bool = False,
+    reads_terms: bool = False,
 ) -> Program:
     """Lower a module's public function; long loops of a `sampled` call skip turns.
+
+    With `reads_terms` its operations also compute the terms of their lanes (element_terms.py).
 
     Raises Unsupported, with the source line, for an operation that the simulator does not know.
     """
     kernel = next((f for f in functions.values() if f.public), None)
     if kernel is None:
         raise Unsupported("the module has no public function")
-    lowering = Lowering(functions, target, sampled)
+    lowering = Lowering(functions, target, sampled, reads_terms)
     try:
         program = lowering.write(kernel.body, Frame(kernel.name, None), text)
         if has_hints(functions):
@@ -541,11 +548,16 @@ def lower(
 
 class Lowering:
     def __init__(
-        self, functions: dict[str, Function], target: str | None, sampled: bool = False
+        self,
+        functions: dict[str, Function],
+        target: str | None,
+        sampled: bool = False,
+        reads_terms: bool = False,
     ) -> None:
         self.functions = functions
         self.target = target
         self.sampled = sampled
+        self.reads_terms = reads_terms
         self.types: list[Type] = []
         self.levels: list[int] = []
         self.made_by: dict[int, Instr] = {}
@@ -655,11 +667,13 @@ class Lowering:
         except Unsupported as error:
             error.where = error.where or where
             raise
-        return judge_hints(function, op) if any(name in op.attrs for name in HINTS) else function
+        if any(name in op.attrs for name in HINTS):
+            function = judge_hints(function, op)
+        return follow(function, op) if self.reads_terms else function
 
     def _region(self, op: Op, where: Where | None) -> Program:
         """Lower an operation's region to a program over scalars."""
-        lowering = Lowering(self.functions, self.target)
+        lowering = Lowering(self.functions, self.target, reads_terms=self.reads_terms)
         try:
             program = lowering.write(op.regions[0], Frame("", where))
         except KeyError as error:

@@ -23,10 +23,11 @@ class Value:
     `shared` holds the distinct blocks if programs loaded the same ones (ops/dots.py).
     `span` bounds the integers in `data` (low, high), if known without looking at them.
     `loaded` is the narrowest width in bits that the lanes had in memory (0: not from memory), less
-    than 0 if blocks were joined since.
+    than 0 if blocks were joined since. `terms` are the numbers of the lanes' terms while a formula
+    is read (element_terms.py), None for lanes that depend on no tensor.
     """
 
-    __slots__ = ("base", "data", "dtype", "exact", "loaded", "poison", "shared", "span")
+    __slots__ = ("base", "data", "dtype", "exact", "loaded", "poison", "shared", "span", "terms")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Value:
         self.loaded = loaded
         self.span: tuple[int, int] | None = None
         self.shared: Any = None
+        self.terms: np.ndarray | None = None
 
     def __repr__(self) -> str:
         return f"{self.dtype}{list(self.data.shape[1:])}"
@@ -62,12 +64,14 @@ class Value:
         exact = None if self.exact is None else view(self.exact)
         result = Value(view(self.data), self.dtype, poison, exact, self.base, self.loaded)
         result.span = self.span
+        if self.terms is not None:
+            result.terms = view(self.terms)
         return result
 
     def spread(self, shape: Sequence[int]) -> Value:
         """Return the same value with every lane of a block of `shape`, without a copy."""
         shape = tuple(shape)
-        parts = (self.data, self.poison, self.exact)
+        parts = (self.data, self.poison, self.exact, self.terms)
         if all(part is None or part.shape[1:] == shape for part in parts):
             return self
         return self.map(lambda part: np.broadcast_to(part, (len(part), *shape)))
@@ -75,6 +79,10 @@ class Value:
     def marks(self) -> np.ndarray:
         """Return the poison, zero for all lanes if every lane is defined."""
         return np.zeros((1,) * self.data.ndim, np.uint8) if self.poison is None else self.poison
+
+    def term_numbers(self) -> np.ndarray:
+        """Return the numbers of the lanes' terms, zero for lanes that depend on no tensor."""
+        return np.zeros((1,) * self.data.ndim, np.int64) if self.terms is None else self.terms
 
     def unbounded(self) -> np.ndarray:
         """Return the integers or addresses of unbounded arithmetic."""
@@ -93,17 +101,18 @@ class Value:
     @property
     def is_uniform(self) -> bool:
         """True if it is one value for all programs, known without looking at lanes."""
-        return all(p is None or len(p) == 1 for p in (self.data, self.poison, self.exact))
+        parts = (self.data, self.poison, self.exact, self.terms)
+        return all(p is None or len(p) == 1 for p in parts)
 
     def select(self, rows: np.ndarray) -> Value:
         """Return the value for some of the programs; itself if all programs share it."""
         if self.is_uniform:
             return self
-        parts = (self.data, self.poison, self.exact)
-        data, poison, exact = (p if p is None or len(p) == 1 else p[rows] for p in parts)
+        parts = (self.data, self.poison, self.exact, self.terms)
+        data, poison, exact, terms = (p if p is None or len(p) == 1 else p[rows] for p in parts)
         assert data is not None
         result = Value(data, self.dtype, poison, exact, self.base, self.loaded)
-        result.span = self.span
+        result.span, result.terms = self.span, terms
         return result
 
 
@@ -115,7 +124,7 @@ class Lazy(Value, ABC):
     def __init__(self, dtype: Dtype, base: Any = None, loaded: int = 0) -> None:
         self._lanes: np.ndarray | None = None
         self.dtype, self.base, self.loaded = dtype, base, loaded
-        self.poison = self.exact = self.span = self.shared = None
+        self.poison = self.exact = self.span = self.shared = self.terms = None
 
     @property
     def is_made(self) -> bool:
@@ -159,7 +168,10 @@ def merge(values: Sequence[Value], sizes: Sequence[int], order: np.ndarray | Non
         poison = join([v.marks() for v in values])
     if any(v.exact is not None for v in values):
         exact = join([v.unbounded() for v in values])
-    return Value(data, first.dtype, poison, exact, base, loaded)
+    result = Value(data, first.dtype, poison, exact, base, loaded)
+    if any(v.terms is not None for v in values):
+        result.terms = join([v.term_numbers() for v in values])
+    return result
 
 
 def unknown_block(kind: Type) -> Value:
@@ -173,7 +185,7 @@ def is_same(x: Any, y: Any) -> bool:
     """Return whether two values are the same, bit for bit."""
     if type(x) is not Value or type(y) is not Value or x.base is not y.base:
         return False
-    pairs = ((x.data, y.data), (x.poison, y.poison), (x.exact, y.exact))
+    pairs = ((x.data, y.data), (x.poison, y.poison), (x.exact, y.exact), (x.terms, y.terms))
     return all(
         p is q
         or (p is not None and q is not None and p.shape == q.shape and p.tobytes() == q.tobytes())

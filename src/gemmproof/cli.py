@@ -15,6 +15,7 @@ from gemmproof.bench import tune
 from gemmproof.commands import check, completion, init
 from gemmproof.commands import list as listing
 from gemmproof.contract_search import command as contract
+from gemmproof.draft import command as draft
 from gemmproof.drift import command as drift
 from gemmproof.explain import command as explain
 from gemmproof.lowering import command as lowering
@@ -37,6 +38,7 @@ from gemmproof.terminal import (
 #: The options of each command and what runs it, in the order of `gemmproof --help`.
 COMMANDS: dict[type[CommandOptions], Callable[[Any], int]] = {
     check.CheckOptions: check.run,
+    draft.DraftOptions: draft.run,
     contract.ContractSearchOptions: contract.run,
     explain.ExplainOptions: explain.run,
     reproduce.ReproduceOptions: reproduce.run,

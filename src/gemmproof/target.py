@@ -257,12 +257,8 @@ def load(
     TargetError if the import fails, the name is missing, or f(a, b) with the operands by name
     cannot be called.
     """
-    module = load_file(Path(target.path)) if target.is_file else _load_module(target.path)
-    value: Any = module
-    for part in target.function.split("."):
-        if not hasattr(value, part):
-            raise TargetError(_missing(target, value, part))
-        value = getattr(value, part)
+    module = _load(target)
+    value = _find_in(module, target)
     if call is not None:
         try:
             return cast(Callable[..., Any], bind_call(call, operands, vars(module)))
@@ -270,6 +266,31 @@ def load(
             raise TargetError(f"{target}: {error}") from None
     _require_wrapper(target, value, operands, needs_all)
     return cast(Callable[..., Any], value)
+
+
+def find_function(target: Target) -> Callable[..., Any]:
+    """Return what `target` names, however it is called. Raises TargetError if nothing is there."""
+    from gemmproof.properties.kernel import is_triton
+
+    function = _find_in(_load(target), target)
+    if is_triton(function):
+        raise TargetError(f"{target}: got a Triton kernel, expected the wrapper that launches it")
+    if not callable(function):
+        raise TargetError(f"{target}: got {type(function).__name__}, expected a function")
+    return cast(Callable[..., Any], function)
+
+
+def _load(target: Target) -> ModuleType:
+    return load_file(Path(target.path)) if target.is_file else _load_module(target.path)
+
+
+def _find_in(module: ModuleType, target: Target) -> Any:
+    value: Any = module
+    for part in target.function.split("."):
+        if not hasattr(value, part):
+            raise TargetError(_missing(target, value, part))
+        value = getattr(value, part)
+    return value
 
 
 def load_file(path: Path) -> ModuleType:
@@ -401,6 +422,6 @@ def _require_wrapper(
     try:
         signature.bind(None, None, **dict.fromkeys(names))
     except TypeError as error:
-        raise TargetError(
-            f"{target}: got {target.name}{signature} ({error}), expected {form}, or --call"
-        ) from None
+        draft = f"; gemmproof draft {target} drafts the options" if not operands else ""
+        got = f"got {target.name}{signature} ({error})"
+        raise TargetError(f"{target}: {got}, expected {form}, or --call{draft}") from None

@@ -67,6 +67,9 @@ def store(
         if not index.size:
             continue
         lanes.storage.typed(data.dtype)[index] = data[good].reshape(-1)
+        if (terms := launch.session.terms) is not None:
+            numbers = np.broadcast_to(value.term_numbers(), full)[good].reshape(-1)
+            terms.store(lanes.storage, index, data[good].reshape(-1), numbers)
         bits = None if poison is None else poison[good].reshape(-1)
         mark_defined(lanes.storage, index, data.dtype.itemsize, bits, "store", ptr.base)
         programs = np.broadcast_to(program_column(len(full)), full)[good].reshape(-1)
@@ -190,7 +193,9 @@ def load(
     strange = None
     if text in launch.vectors:
         strange = check_vectors("load", launch.vectors[text], ptr, mask, full)
-    plain = None if strange is not None else _plain_load(ptr, mask, fill, dtype)
+    terms = launch.session.terms
+    is_checked = strange is not None or terms is not None
+    plain = None if is_checked else _plain_load(ptr, mask, fill, dtype)
     if plain is not None:
         return plain
     session.check_width(int(np.prod(full, dtype=np.int64)) * max(8, np_type.itemsize))
@@ -225,7 +230,10 @@ def load(
         poison = union(poison, _hint_bits(ptr, mask, full))
     if launch.session.sampled and mask is not None and mask.poison is not None:
         poison = union(poison, np.broadcast_to(mask.poison, full))
-    return Value(data, dtype, poison, loaded=8 * np_type.itemsize)
+    result = Value(data, dtype, poison, loaded=8 * np_type.itemsize)
+    if terms is not None:
+        result.terms = terms.load(accesses, ptr, fill, np_type, full)
+    return result
 
 
 def _plain_load(ptr: Value, mask: Value | None, fill: Value | None, dtype: Dtype) -> Value | None:
@@ -441,6 +449,11 @@ def atomic(
             program = launch.programs[row : row + 1]
             record_readers(lanes.storage, index[row, at], new.dtype.itemsize, program, ptr.base)
             parts = (x[row, at] for x in (index, new, expected, bits))
+            if launch.session.terms is not None:
+                numbers = flatten(value.term_numbers())[row, at]
+                launch.session.terms.update(
+                    op, lanes.storage, index[row, at], new[row, at], numbers
+                )
             old[row, at], unknown[row, at] = _update(op, lanes.storage, ptr.base, *parts)
     undefined = unknown.reshape(full) if unknown.any() else None
     return Value(old.reshape(full), dtype, undefined, loaded=8 * new.dtype.itemsize)

@@ -167,7 +167,10 @@ def concatenate(values: Sequence[Value], axis: int) -> Value:
     poison = join([v.marks() for v in values]) if marked else None
     base = values[0].base if all(v.base is values[0].base for v in values) else None
     data, loaded = join([v.data for v in values]), loaded_width(*values)
-    return Value(data, values[0].dtype, poison, base=base, loaded=loaded)
+    result = Value(data, values[0].dtype, poison, base=base, loaded=loaded)
+    if any(v.terms is not None for v in values):
+        result.terms = join([v.term_numbers() for v in values])
+    return result
 
 
 @operation("tt.join")
@@ -226,7 +229,9 @@ def _build_gather(op: Op) -> Callable[..., Value]:
             None if inside.all() else ~inside * session.poison_bit("a gather beyond the block")
         )
         poison = union(outside, at.poison, None if x.poison is None else pick(x.poison))
-        return Value(pick(x.data), x.dtype, poison, loaded=x.loaded)
+        result = Value(pick(x.data), x.dtype, poison, loaded=x.loaded)
+        result.terms = None if x.terms is None else pick(x.terms)
+        return result
 
     return compute
 

@@ -138,6 +138,7 @@ class Watch(TorchDispatchMode):
 
     configs = written = 1
     tries = sampled = False
+    terms = None
 
     def __init__(self, sizes: Decisions, target: str | None, config: int) -> None:
         super().__init__()

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from gemmproof.engine.unvisited import _list_both_ran
 from tests.corpora import misleading_hints
 from tests.corpora.tiled import plain
 from tests.properties.proof import branching_wrappers as wrappers
@@ -11,6 +10,7 @@ from tests.support.lanes import first_of_each
 from tests.support.wide import wide
 
 from gemmproof import Contract, KernelUnderTest, OneOf, check
+from gemmproof.engine.unvisited import _list_both_ran
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.properties.codec import dump, parse

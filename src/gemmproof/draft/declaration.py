@@ -1,0 +1,176 @@
+"""The declaration of a draft: the options that state the call, the operands and the formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gemmproof.draft.formula import Sum, list_elements, list_products
+from gemmproof.draft.index_functions import IndexFunction
+from gemmproof.draft.polynomials import Unreadable
+from gemmproof.draft.read_wrapper import WrapperSource
+from gemmproof.draft.search import EXPERTS, ROOM, Found
+from gemmproof.draft.write_formula import Writer
+
+_LETTERS = {"M": "M", "N": "N", "batch": "batch"}
+_RESERVED = ("a", "b", "c", "M", "N", "K", "batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """The values of options, and a line for each guess: what it is, and where it comes from."""
+
+    dtype: str
+    batched: bool
+    call: str
+    operands: tuple[str, ...]
+    spec: str
+    guesses: tuple[str, ...]
+
+    def words(self) -> list[str]:
+        """Return the options of `gemmproof check`."""
+        words = [] if self.dtype == "fp16" else ["--dtype", self.dtype]
+        words += ["--batched"] if self.batched else []
+        words += ["--call", self.call] if self.call else []
+        for operand in self.operands:
+            words += ["--operand", operand]
+        return words + (["--spec", self.spec] if self.spec else [])
+
+
+def declare(source: WrapperSource, found: Found) -> Declaration:
+    """Return the declaration of a call. Raises Unreadable if no two factors are seen."""
+    left, right, summed = _find_factors(found.formula, found.axes)
+    letters = {**_LETTERS, summed: "K"}
+    names = _name_operands(found, left, right)
+    sides = {n: _sides(source, found, n, letters) for n in found.call.tensors}
+    operands, guesses = [], []
+    formats = {n: t.format for n, t in found.call.tensors.items()}
+    batched = "batch" in found.axes
+    first = formats[left]
+    usual = {
+        left: (["batch"] * batched) + ["M", "K"], right: (["batch"] * batched) + ["K", "N"],
+    }  # fmt: skip
+    for n, draft in found.call.tensors.items():
+        stated = f"{formats[n]}[{', '.join(sides[n])}]"
+        parameter = source.parameters[n]
+        guesses.append(f"{n} is {stated}: {_explain(source, n, parameter.why)}")
+        if usual.get(n) == sides[n] and formats[n] == first:
+            continue
+        if draft.format in ("int32", "int64") and n not in (left, right):
+            stated += f" 0..{EXPERTS - 1}"
+        read = any(e.tensor == n for e in list_elements(found.formula))
+        use = (" updated" if read else " written") if draft.written else ""
+        operands.append(f"{names[n]}={stated}{use}")
+    scalars = {x: n for n, x in found.call.values.items() if isinstance(x, float)}
+    writer = Writer(found.reader.sizes, found.shapes, names, scalars)
+    spec = writer.write(found.formula, found.axes)
+    values = {n: _value_text(found, names, letters, sides, x) for n, x in found.call.values.items()}
+    given = {**{n: names[n] for n in found.call.tensors}, **values}
+    by_position, by_name = source.arrange(given)
+    arguments = [*by_position, *(f"{n}={x}" for n, x in by_name.items())]
+    for p in source.parameters.values():
+        if not p.required and p.name not in given:
+            guesses.append(f"{p.name} is left at its default, {p.default!r}")
+        elif p.name in values:
+            guesses.append(f"{p.name} is {values[p.name]}: by its name only")
+    operands += [f"{n}={x}|1.0" for x, n in scalars.items()]
+    call = f"{source.function.__name__}({', '.join(arguments)})"
+    is_plain = not operands and arguments == ["a", "b"]
+    spec = "" if spec == "a @ b" and not operands else spec
+    return Declaration(
+        first, batched, "" if is_plain else call, tuple(operands), spec, tuple(guesses)
+    )
+
+
+def _find_factors(formula: Sum, axes: tuple[str, ...]) -> tuple[str, str, str]:
+    """Return the tensors of the first contraction's rows and columns, and its summed axis."""
+    row, column = axes[-2:] if len(axes) > 1 else (axes[0], "")
+    for product in list_products(formula):
+        for over in reversed(product.over):
+            left = right = ""
+            for element in list_elements(product):
+                used = {x for f in element.index for x in f.depends}
+                if over not in used:
+                    continue
+                if column in used:
+                    right = right or element.tensor
+                elif row in used:
+                    left = left or element.tensor
+                else:
+                    right = right or element.tensor
+            if left and right:
+                return left, right, over
+    raise Unreadable("a result without a product of two tensors")
+
+
+def _name_operands(found: Found, left: str, right: str) -> dict[str, str]:
+    """Return the names of the operands: a, b, and those of the parameters."""
+    names = {left: "a", right: "b"}
+    for n in found.call.tensors:
+        if n not in names:
+            names[n] = f"{n}_" if n in _RESERVED else n
+    return names
+
+
+def _sides(source: WrapperSource, found: Found, name: str, letters: dict[str, str]) -> list[str]:
+    """Return the dimensions of a tensor as expressions of M, N and K, by how it is indexed."""
+    shape = found.shapes[name]
+    uses = [e for e in list_elements(found.formula) if e.tensor == name]
+    sides = []
+    for dim, size in enumerate(shape):
+        own = found.call.tensors[name].sides[dim]
+        known = own if isinstance(own, str) and own != "experts" else ""
+        text = known if source.sides.get((name, dim)) else ""
+        for element in uses:
+            text = text or _side(element.index[dim], size, found.reader.sizes, letters)
+        text = text or known
+        if not text and size == ROOM:
+            text = "1" if uses else "M"
+        sides.append(text or str(size))
+    return sides
+
+
+def _side(
+    function: IndexFunction, size: int, sizes: dict[str, int], letters: dict[str, str]
+) -> str:
+    """Return the size of a dimension that is indexed by a function, "" if it does not say."""
+    if function.is_constant:
+        return "1" if size == ROOM else ""
+    letter = letters.get(function.axis or "")
+    if letter is None or function.gather or function.period:
+        return ""
+    if function.step == 1 and function.scale == 1:
+        return letter
+    if function.scale != 1 or function.start:
+        return ""
+    n, step = sizes[function.axis or ""], function.step
+    if size == ROOM or size * step != n:
+        return f"-(-{letter} // {step})"
+    return f"{letter} // {step}"
+
+
+def _explain(source: WrapperSource, name: str, why: str) -> str:
+    """Return where a tensor's shape comes from."""
+    lines = sorted({line for (n, _), line in source.lines.items() if n == name})
+    if lines:
+        return f"read from the source, line {lines[0]}"
+    return f"a tensor by {why}; how the kernel indexes it gives its shape"
+
+
+def _value_text(
+    found: Found,
+    names: dict[str, str],
+    letters: dict[str, str],
+    sides: dict[str, list[str]],
+    x: Any,
+) -> str:
+    """Return the text of a value in --call: a size by a shape that has it."""
+    if isinstance(x, float):
+        return next(n for n, other in found.call.values.items() if other == x)
+    if not isinstance(x, str):
+        return str(x)
+    for n, own in sides.items():
+        for dim, side in enumerate(own):
+            if side == x:
+                return f"{names[n]}.shape[{dim}]"
+    return str(found.call.sizes.get(x, repr(x)))

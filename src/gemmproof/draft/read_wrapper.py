@@ -1,0 +1,306 @@
+"""What the source of a wrapper says about its parameters: their kinds, ranks and shapes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# Attributes by which a tensor is recognised.
+_OF_TENSORS = frozenset({
+    *("shape", "size", "stride", "dtype", "device", "dim", "ndim", "numel", "contiguous", "view"),
+    *("is_contiguous", "T", "t", "mT", "is_cuda", "element_size", "data_ptr", "reshape"),
+    *("new_empty", "new_zeros", "transpose", "to", "type", "unsqueeze", "squeeze", "flatten"),
+    "permute",
+})  # fmt: skip
+_TENSOR_NAME = re.compile(
+    r"^(a|b|c|x|y|w|q|k|v|inp|input|inputs|mat\d?|lhs|rhs|left|right|other|bias|residual)$"
+    r"|weight|scale|bias|zero|tensor|indices|ids|hidden|activations?$|^[abxw]_",
+    re.IGNORECASE,
+)
+_SHAPE = re.compile(r"(\w+)\.(?:shape|size\(\))$")
+_SIDE = re.compile(r"(\w+)\.(?:shape\[(-?\d+)\]|size\((?:dim=)?(-?\d+)\))$")
+_NDIM = re.compile(r"(\w+)\.(?:ndim|dim\(\))$")
+Dim = tuple[str, int]  # a parameter, and one of its dimensions, counted from the first
+
+
+@dataclass(slots=True)
+class Parameter:
+    """A parameter: `kind` is "tensor", "int", "float", "bool", "str", "dtype" or "unknown".
+
+    `why` says where the kind comes from. `rank` is the number of dimensions, None if unknown.
+    """
+
+    name: str
+    kind: str
+    why: str
+    required: bool
+    default: Any = None
+    rank: int | None = None
+    keyword_only: bool = False
+
+
+@dataclass(slots=True)
+class WrapperSource:
+    """What was read of a wrapper.
+
+    `sides` are names for dimensions: equal names are equal sizes. `multiples` are numbers by which
+    the source divides them or that it asks for. `formats` are torch's types that the source names.
+    """
+
+    function: Callable[..., Any]
+    text: str
+    parameters: dict[str, Parameter]
+    sides: dict[Dim, str] = field(default_factory=dict)
+    lines: dict[Dim, int] = field(default_factory=dict)
+    formats: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> list[Parameter]:
+        return [p for p in self.parameters.values() if p.kind == "tensor"]
+
+    def arrange(self, named: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return arguments by position, and by name those that follow an omitted one."""
+        by_position: list[Any] = []
+        by_name: dict[str, Any] = {}
+        for at, (name, parameter) in enumerate(self.parameters.items()):
+            if name not in named:
+                continue
+            if parameter.keyword_only or len(by_position) < at:
+                by_name[name] = named[name]
+            else:
+                by_position.append(named[name])
+        return by_position, by_name
+
+
+def read_wrapper(function: Callable[..., Any]) -> WrapperSource:
+    """Read a wrapper's signature, docstring and body. Raises ValueError without its source."""
+    plain = inspect.unwrap(function)
+    try:
+        text = textwrap.dedent(inspect.getsource(plain))
+        first = inspect.getsourcelines(plain)[1] - 1
+    except (OSError, TypeError):
+        raise ValueError(f"{function!r}: its source is not to be had") from None
+    tree = next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
+    source = WrapperSource(plain, text, {})
+    used = _list_used(tree)
+    for name, parameter in inspect.signature(plain).parameters.items():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        kind, why = _classify(parameter, used)
+        default = None if parameter.default is parameter.empty else parameter.default
+        required = parameter.default is parameter.empty
+        only = parameter.kind is parameter.KEYWORD_ONLY
+        source.parameters[name] = Parameter(name, kind, why, required, default, None, only)
+    _read_body(tree, source, first)
+    _read_docstring(ast.get_docstring(tree) or "", source)
+    return source
+
+
+def _list_used(tree: ast.FunctionDef) -> dict[str, int]:
+    """Return the names that are used as tensors are, with a line each."""
+    used: dict[str, int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in _OF_TENSORS:
+            if isinstance(node.value, ast.Name):
+                used.setdefault(node.value.id, node.lineno)
+            continue
+        is_launch = isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)
+        if is_launch and isinstance(node, ast.Call):
+            for given in node.args[:1]:
+                if isinstance(given, ast.Name):
+                    used.setdefault(given.id, given.lineno)
+    return used
+
+
+def _classify(parameter: inspect.Parameter, used: dict[str, int]) -> tuple[str, str]:
+    """Return a parameter's kind, and where that comes from."""
+    annotation = parameter.annotation
+    words = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    words = "" if annotation is parameter.empty else words or str(annotation)
+    if "Tensor" in str(annotation):
+        return "tensor", "its annotation"
+    for kind in ("dtype", "bool", "int", "float", "str"):
+        if re.search(rf"\b{kind}\b", words):
+            return kind, "its annotation"
+    if parameter.name in used:
+        return "tensor", "its use"
+    default = parameter.default
+    if default is not parameter.empty and default is not None:
+        kind = type(default).__name__
+        return (
+            kind if kind in ("int", "float", "bool", "str", "dtype") else "unknown"
+        ), "its default"
+    if "dtype" in parameter.name or parameter.name.endswith("_type"):
+        return "dtype", "its name"
+    if re.fullmatch(r"alpha|beta|gamma|eps|scaling|\w*_alpha|\w*factor|multiplier", parameter.name):
+        return "float", "its name"
+    if _TENSOR_NAME.search(parameter.name) and len(parameter.name) < 40:
+        return "tensor", "its name"
+    if re.fullmatch(r"[MNKE]|num_\w+|n_\w+|\w*size\w*|\w*_k|top_?k", parameter.name):
+        return "int", "its name"
+    return ("unknown" if default is None else "tensor"), "its name"
+
+
+# -- body ----------------------------------------------------------------------------------------
+def _read_body(tree: ast.FunctionDef, source: WrapperSource, first: int) -> None:
+    """Read unpacked shapes, asserted equalities, strides and formats."""
+    equal: list[tuple[ast.expr, ast.expr]] = []
+    local: dict[str, Dim] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                _read_assignment(target, node.value, source, local, first)
+        elif isinstance(node, ast.Assert):
+            equal += _list_equal(node.test, holds=True)
+        elif isinstance(node, ast.If) and any(isinstance(x, ast.Raise) for x in node.body):
+            equal += _list_equal(node.test, holds=False)
+        elif isinstance(node, ast.Call):
+            _read_call(node, source)
+        elif isinstance(node, ast.Subscript):
+            _note_rank(node, source)
+        elif isinstance(node, ast.Compare):
+            _read_format(node, source)
+    for left, right in equal:
+        _read_equal(left, right, source, local)
+
+
+def _read_assignment(
+    target: ast.expr, value: ast.expr, source: WrapperSource, local: dict[str, Dim], first: int
+) -> None:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        for one, other in zip(target.elts, value.elts, strict=False):
+            _read_assignment(one, other, source, local, first)
+        return
+    text = ast.unparse(value)
+    if (shape := _SHAPE.match(text)) and isinstance(target, ast.Tuple):
+        parameter = source.parameters.get(shape[1])
+        if parameter is None or any(isinstance(x, ast.Starred) for x in target.elts):
+            return
+        parameter.rank = parameter.rank or len(target.elts)
+        for i, element in enumerate(target.elts):
+            if isinstance(element, ast.Name):
+                _name_side(source, local, (shape[1], i), element.id, first + element.lineno)
+    elif (side := _SIDE.match(text)) and isinstance(target, ast.Name):
+        parameter = source.parameters.get(side[1])
+        if parameter is not None:
+            at = int(side[2] or side[3])
+            _name_side(source, local, (side[1], at), target.id, first + target.lineno)
+
+
+def _name_side(
+    source: WrapperSource, local: dict[str, Dim], dim: Dim, name: str, line: int
+) -> None:
+    """Record the name of a dimension; dimensions of one name are meant to be equal."""
+    if name == "_":
+        return
+    local[name] = dim
+    source.sides.setdefault(dim, name)
+    source.lines.setdefault(dim, line)
+
+
+def _list_equal(test: ast.expr, holds: bool) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the pairs that must be equal where a test holds, or where it must not."""
+    if isinstance(test, ast.BoolOp):
+        wanted = ast.And if holds else ast.Or
+        if isinstance(test.op, wanted):
+            for value in test.values:
+                yield from _list_equal(value, holds)
+    elif isinstance(test, ast.Compare):
+        left = test.left
+        for op, right in zip(test.ops, test.comparators, strict=True):
+            if isinstance(op, ast.Eq if holds else ast.NotEq):
+                yield left, right
+            left = right
+
+
+def _read_equal(
+    left: ast.expr, right: ast.expr, source: WrapperSource, local: dict[str, Dim]
+) -> None:
+    """Give two dimensions that must be equal one name."""
+    if isinstance(left, ast.Tuple) and isinstance(right, ast.Tuple):
+        for one, other in zip(left.elts, right.elts, strict=False):
+            _read_equal(one, other, source, local)
+        return
+    sides = [_find_side(x, source, local) for x in (left, right)]
+    texts = [ast.unparse(x) for x in (left, right)]
+    for text, other in ((texts[0], right), (texts[1], left)):
+        shape, ndim = _SHAPE.match(text), _NDIM.match(text)
+        if shape and isinstance(other, ast.Tuple) and shape[1] in source.parameters:
+            source.parameters[shape[1]].rank = len(other.elts)
+            for i, element in enumerate(other.elts):
+                source.sides.setdefault((shape[1], i), ast.unparse(element))
+        if ndim and isinstance(other, ast.Constant) and ndim[1] in source.parameters:
+            source.parameters[ndim[1]].rank = int(str(other.value))
+    if sides[0] is None or sides[1] is None:
+        return
+    first, second = (source.sides.setdefault(x, f"{x[0]}_{x[1]}") for x in sides if x)
+    for dim, name in list(source.sides.items()):
+        if name == second:
+            source.sides[dim] = first
+
+
+def _find_side(node: ast.expr, source: WrapperSource, local: dict[str, Dim]) -> Dim | None:
+    text = ast.unparse(node)
+    if isinstance(node, ast.Name):
+        return local.get(node.id)
+    side = _SIDE.match(text)
+    if side and side[1] in source.parameters:
+        return side[1], int(side[2] or side[3])
+    return None
+
+
+def _read_call(node: ast.Call, source: WrapperSource) -> None:
+    """Read the rank that x.stride(1) shows."""
+    match = re.match(r"(\w+)\.(?:stride|size)\((-?\d+)\)$", ast.unparse(node))
+    if match and match[1] in source.parameters:
+        _at_least(source.parameters[match[1]], int(match[2]))
+
+
+def _note_rank(node: ast.Subscript, source: WrapperSource) -> None:
+    match = re.match(r"(\w+)\.(?:shape|stride\(\))\[(-?\d+)\]$", ast.unparse(node))
+    if match and match[1] in source.parameters:
+        _at_least(source.parameters[match[1]], int(match[2]))
+
+
+def _at_least(parameter: Parameter, index: int) -> None:
+    needed = index + 1 if index >= 0 else -index
+    parameter.rank = max(parameter.rank or 1, needed)
+
+
+def _read_format(node: ast.Compare, source: WrapperSource) -> None:
+    """Read `x.dtype == torch.int8`."""
+    texts = [ast.unparse(x) for x in (node.left, *node.comparators)]
+    for text in texts:
+        owner = re.match(r"(\w+)\.dtype$", text)
+        if owner and owner[1] in source.parameters:
+            named = re.findall(r"torch\.(\w+)", " ".join(texts))
+            source.formats.setdefault(owner[1], []).extend(named)
+
+
+# -- docstring -----------------------------------------------------------------------------------
+def _read_docstring(text: str, source: WrapperSource) -> None:
+    """Read shapes that a docstring states: "x: (M, K)", "w of shape [N, K]"."""
+    for name, parameter in source.parameters.items():
+        if parameter.kind not in ("tensor", "unknown"):
+            continue
+        found = re.search(
+            rf"(?<!\w){re.escape(name)}(?!\w)[^\n\[(]{{0,60}}[\[(]([^\[\]()\n]*)[\])]", text
+        )
+        if not found or not re.fullmatch(r"\s*[\w\s*/+,.-]+\s*", found[1]):
+            continue
+        sides = [side.strip() for side in found[1].split(",") if side.strip()]
+        if not all(re.fullmatch(r"[A-Za-z_]\w*(\s*(//|/|\*)\s*\w+)?|\d+", s) for s in sides):
+            continue
+        if any(s in ("optional", "Tensor", "default", "int", "float", "bool") for s in sides):
+            continue
+        if parameter.kind == "unknown":
+            parameter.kind, parameter.why = "tensor", "the docstring"
+        parameter.rank = parameter.rank or len(sides)
+        for i, side in enumerate(sides):
+            if parameter.rank == len(sides):
+                source.sides.setdefault((name, i), side)

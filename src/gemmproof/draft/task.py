@@ -1,0 +1,54 @@
+"""Draft a declaration, in a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmproof.target import KernelRef
+from gemmproof.worker.protocol import Ready, WorkerContext
+
+MOST_REASONS = 3  # of refused calls that are reported
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A draft: the options that declare it, and a line for each guess.
+
+    Without `words` no call was understood: `reasons` are the most frequent ones, `asked` the
+    parameters that must be declared.
+    """
+
+    words: tuple[str, ...]
+    guesses: tuple[str, ...]
+    reasons: tuple[str, ...]
+    asked: tuple[str, ...]
+    tried: int
+
+
+def draft(request: KernelRef, context: WorkerContext) -> Draft:
+    """Return the draft of a declaration of the target. Raises TargetError if it has no source."""
+    from gemmproof.draft.declaration import declare
+    from gemmproof.draft.polynomials import Unreadable
+    from gemmproof.draft.read_wrapper import read_wrapper
+    from gemmproof.draft.search import Search
+    from gemmproof.target import TargetError, find_function
+
+    assert request.target is not None
+    function = find_function(request.target)
+    context.emit(Ready())
+    try:
+        source = read_wrapper(function)
+    except ValueError as error:
+        raise TargetError(f"{request.target}: {error}") from None
+    search = Search(source)
+    found = search.find()
+    reasons = [*search.unread.items(), *search.refused.items()]
+    if found is not None:
+        try:
+            declared = declare(source, found)
+            return Draft(tuple(declared.words()), declared.guesses, (), (), search.tried)
+        except Unreadable as error:
+            reasons = [(str(error), 1)]
+    asked = tuple(f"{p.name}: {p.kind}" for p in source.parameters.values() if p.required)
+    common = sorted(reasons, key=lambda x: -x[1])[:MOST_REASONS]
+    return Draft((), (), tuple(reason for reason, _ in common), asked, search.tried)
