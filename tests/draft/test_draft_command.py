@@ -86,8 +86,8 @@ def test_what_is_drafted_can_be_checked(capsys):
     usual = ["--no-proof", "--no-saved-cases", "--quiet", "--max-examples", "30"]
     assert main(["check", "layers.py:linear", *DECLARED, *usual]) == EXIT["pass"]
     capsys.readouterr()
-    words = shlex.split(draft("loses_a_mask", capsys)[1].splitlines()[0])
-    assert main([*words[1:], *usual]) == EXIT["fail"]
+    arguments = shlex.split(draft("loses_a_mask", capsys)[1].splitlines()[0])
+    assert main([*arguments[1:], *usual]) == EXIT["fail"]
     assert "stays_in_bounds" in capsys.readouterr().out
 
 

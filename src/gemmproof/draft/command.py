@@ -57,18 +57,18 @@ def run(options: DraftOptions) -> int:
     if draft is None:
         return answer_death(options, worker, target.name, "a draft")
     if not draft.asked:
-        return answer(options, EXIT["pass"], _show(target, draft.words, draft.guesses))
+        return answer(options, EXIT["pass"], _show(target, draft.arguments, draft.guesses))
     return answer(
         options, EXIT["incomplete"], _ask(target, draft.asked, draft.reasons, draft.tried)
     )
 
 
-def _show(target: Target, words: tuple[str, ...], guesses: tuple[str, ...]) -> list[Line]:
+def _show(target: Target, arguments: tuple[str, ...], guesses: tuple[str, ...]) -> list[Line]:
     """Return the command, where each part comes from, and what a pass with it means."""
-    command = f"gemmproof check {shlex.join([str(target), *words])}"
+    command = f"gemmproof check {shlex.join([str(target), *arguments])}"
     lines: list[Line] = [(clean(command), "bold")]
     lines += [(clean(f"  {guess}"), "") for guess in guesses]
-    if words:
+    if arguments:
         lines += [("", ""), *((text, "") for text in MEANING)]
     return lines
 

@@ -9,7 +9,7 @@ from gemmproof.draft.formula import Sum, list_elements, list_products
 from gemmproof.draft.index_functions import IndexFunction
 from gemmproof.draft.polynomials import Unreadable
 from gemmproof.draft.read_wrapper import WrapperSource
-from gemmproof.draft.search import EXPERTS, ROOM, Found
+from gemmproof.draft.search import EXPERTS, ROOM, DraftedCall
 from gemmproof.draft.write_formula import Writer
 
 _LETTERS = {"M": "M", "N": "N", "batch": "batch"}
@@ -27,45 +27,47 @@ class Declaration:
     spec: str
     guesses: tuple[str, ...]
 
-    def words(self) -> list[str]:
+    def list_arguments(self) -> list[str]:
         """Return the options of `gemmproof check`."""
-        words = [] if self.dtype == "fp16" else ["--dtype", self.dtype]
-        words += ["--batched"] if self.batched else []
-        words += ["--call", self.call] if self.call else []
+        arguments = [] if self.dtype == "fp16" else ["--dtype", self.dtype]
+        arguments += ["--batched"] if self.batched else []
+        arguments += ["--call", self.call] if self.call else []
         for operand in self.operands:
-            words += ["--operand", operand]
-        return words + (["--spec", self.spec] if self.spec else [])
+            arguments += ["--operand", operand]
+        return arguments + (["--spec", self.spec] if self.spec else [])
 
 
-def declare(source: WrapperSource, found: Found) -> Declaration:
+def declare(source: WrapperSource, drafted: DraftedCall) -> Declaration:
     """Return the declaration of a call. Raises Unreadable if no two factors are seen."""
-    left, right, summed = _find_factors(found.formula, found.axes)
+    left, right, summed = _find_factors(drafted.formula, drafted.axes)
     letters = {**_LETTERS, summed: "K"}
-    names = _name_operands(found, left, right)
-    sides = {n: _sides(source, found, n, letters) for n in found.call.tensors}
+    names = _label_operands(drafted, left, right)
+    sides = {n: _sides(source, drafted, n, letters) for n in drafted.call.tensors}
     operands, guesses = [], []
-    formats = {n: t.format for n, t in found.call.tensors.items()}
-    batched = "batch" in found.axes
+    formats = {n: t.format for n, t in drafted.call.tensors.items()}
+    batched = "batch" in drafted.axes
     first = formats[left]
     usual = {
         left: (["batch"] * batched) + ["M", "K"], right: (["batch"] * batched) + ["K", "N"],
     }  # fmt: skip
-    for n, draft in found.call.tensors.items():
-        stated = f"{formats[n]}[{', '.join(sides[n])}]"
+    for n, draft in drafted.call.tensors.items():
+        text = f"{formats[n]}[{', '.join(sides[n])}]"
         parameter = source.parameters[n]
-        guesses.append(f"{n} is {stated}: {_explain(source, n, parameter.why)}")
+        guesses.append(f"{n} is {text}: {_explain(source, n, parameter.why)}")
         if usual.get(n) == sides[n] and formats[n] == first:
             continue
         if draft.format in ("int32", "int64") and n not in (left, right):
-            stated += f" 0..{EXPERTS - 1}"
-        read = any(e.tensor == n for e in list_elements(found.formula))
+            text += f" 0..{EXPERTS - 1}"
+        read = any(e.tensor == n for e in list_elements(drafted.formula))
         use = (" updated" if read else " written") if draft.written else ""
-        operands.append(f"{names[n]}={stated}{use}")
-    scalars = {x: n for n, x in found.call.values.items() if isinstance(x, float)}
-    writer = Writer(found.reader.sizes, found.shapes, names, scalars)
-    spec = writer.write(found.formula, found.axes)
-    values = {n: _value_text(found, names, letters, sides, x) for n, x in found.call.values.items()}
-    given = {**{n: names[n] for n in found.call.tensors}, **values}
+        operands.append(f"{names[n]}={text}{use}")
+    scalars = {x: n for n, x in drafted.call.values.items() if isinstance(x, float)}
+    writer = Writer(drafted.reader.sizes, drafted.shapes, names, scalars)
+    spec = writer.write(drafted.formula, drafted.axes)
+    values = {
+        n: _value_text(drafted, names, letters, sides, x) for n, x in drafted.call.values.items()
+    }
+    given = {**{n: names[n] for n in drafted.call.tensors}, **values}
     by_position, by_name = source.arrange(given)
     arguments = [*by_position, *(f"{n}={x}" for n, x in by_name.items())]
     for p in source.parameters.values():
@@ -103,26 +105,28 @@ def _find_factors(formula: Sum, axes: tuple[str, ...]) -> tuple[str, str, str]:
     raise Unreadable("a result without a product of two tensors")
 
 
-def _name_operands(found: Found, left: str, right: str) -> dict[str, str]:
+def _label_operands(drafted: DraftedCall, left: str, right: str) -> dict[str, str]:
     """Return the names of the operands: a, b, and those of the parameters."""
     names = {left: "a", right: "b"}
-    for n in found.call.tensors:
+    for n in drafted.call.tensors:
         if n not in names:
             names[n] = f"{n}_" if n in _RESERVED else n
     return names
 
 
-def _sides(source: WrapperSource, found: Found, name: str, letters: dict[str, str]) -> list[str]:
+def _sides(
+    source: WrapperSource, drafted: DraftedCall, name: str, letters: dict[str, str]
+) -> list[str]:
     """Return the dimensions of a tensor as expressions of M, N and K, by how it is indexed."""
-    shape = found.shapes[name]
-    uses = [e for e in list_elements(found.formula) if e.tensor == name]
+    shape = drafted.shapes[name]
+    uses = [e for e in list_elements(drafted.formula) if e.tensor == name]
     sides = []
     for dim, size in enumerate(shape):
-        own = found.call.tensors[name].sides[dim]
+        own = drafted.call.tensors[name].sides[dim]
         known = own if isinstance(own, str) and own != "experts" else ""
         text = known if source.sides.get((name, dim)) else ""
         for element in uses:
-            text = text or _side(element.index[dim], size, found.reader.sizes, letters)
+            text = text or _side(element.index[dim], size, drafted.reader.sizes, letters)
         text = text or known
         if not text and size == ROOM:
             text = "1" if uses else "M"
@@ -158,7 +162,7 @@ def _explain(source: WrapperSource, name: str, why: str) -> str:
 
 
 def _value_text(
-    found: Found,
+    drafted: DraftedCall,
     names: dict[str, str],
     letters: dict[str, str],
     sides: dict[str, list[str]],
@@ -166,11 +170,11 @@ def _value_text(
 ) -> str:
     """Return the text of a value in --call: a size by a shape that has it."""
     if isinstance(x, float):
-        return next(n for n, other in found.call.values.items() if other == x)
+        return next(n for n, other in drafted.call.values.items() if other == x)
     if not isinstance(x, str):
         return str(x)
     for n, own in sides.items():
         for dim, side in enumerate(own):
             if side == x:
                 return f"{names[n]}.shape[{dim}]"
-    return str(found.call.sizes.get(x, repr(x)))
+    return str(drafted.call.sizes.get(x, repr(x)))

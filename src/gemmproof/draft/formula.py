@@ -167,8 +167,8 @@ class Reader:
         raise Unreadable("a sum over several axes")
 
     def _indices(self, monomial: Monomial, places: Places) -> tuple[int, ...]:
-        found = (self.terms.terms[monomial[1][position]].detail[1] for position, _ in places)
-        return tuple(index[dim] for index, (_, dim) in zip(found, places, strict=True))
+        indices = (self.terms.terms[monomial[1][position]].detail[1] for position, _ in places)
+        return tuple(index[dim] for index, (_, dim) in zip(indices, places, strict=True))
 
     def _build(self, points: list[Monomial], axes: Axes, over: tuple[str, ...]) -> Product:
         coefficient = read_function(np.array([c for c, _ in points]), axes)

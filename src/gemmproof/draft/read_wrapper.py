@@ -1,4 +1,4 @@
-"""What the source of a wrapper says about its parameters: their kinds, ranks and shapes."""
+"""The kinds, ranks and shapes of a wrapper's parameters, as its source has them."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Parameter:
 
 @dataclass(slots=True)
 class WrapperSource:
-    """What was read of a wrapper.
+    """The source of a wrapper, and what was read of it.
 
-    `sides` are names for dimensions: equal names are equal sizes. `multiples` are numbers by which
-    the source divides them or that it asks for. `formats` are torch's types that the source names.
+    `sides` are names for dimensions: equal names are equal sizes; `lines` are where they were read.
+    `formats` are torch's types that the source compares with.
     """
 
     function: Callable[..., Any]
@@ -120,12 +120,12 @@ def _list_used(tree: ast.FunctionDef) -> dict[str, int]:
 def _classify(parameter: inspect.Parameter, used: dict[str, int]) -> tuple[str, str]:
     """Return a parameter's kind, and where that comes from."""
     annotation = parameter.annotation
-    words = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    words = "" if annotation is parameter.empty else words or str(annotation)
+    annotated = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    annotated = "" if annotation is parameter.empty else annotated or str(annotation)
     if "Tensor" in str(annotation):
         return "tensor", "its annotation"
     for kind in ("dtype", "bool", "int", "float", "str"):
-        if re.search(rf"\b{kind}\b", words):
+        if re.search(rf"\b{kind}\b", annotated):
             return kind, "its annotation"
     if parameter.name in used:
         return "tensor", "its use"
@@ -173,8 +173,8 @@ def _read_assignment(
     target: ast.expr, value: ast.expr, source: WrapperSource, local: dict[str, Dim], first: int
 ) -> None:
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        for one, other in zip(target.elts, value.elts, strict=False):
-            _read_assignment(one, other, source, local, first)
+        for part, other in zip(target.elts, value.elts, strict=False):
+            _read_assignment(part, other, source, local, first)
         return
     text = ast.unparse(value)
     if (shape := _SHAPE.match(text)) and isinstance(target, ast.Tuple):
@@ -184,15 +184,15 @@ def _read_assignment(
         parameter.rank = parameter.rank or len(target.elts)
         for i, element in enumerate(target.elts):
             if isinstance(element, ast.Name):
-                _name_side(source, local, (shape[1], i), element.id, first + element.lineno)
+                _record_side(source, local, (shape[1], i), element.id, first + element.lineno)
     elif (side := _SIDE.match(text)) and isinstance(target, ast.Name):
         parameter = source.parameters.get(side[1])
         if parameter is not None:
             at = int(side[2] or side[3])
-            _name_side(source, local, (side[1], at), target.id, first + target.lineno)
+            _record_side(source, local, (side[1], at), target.id, first + target.lineno)
 
 
-def _name_side(
+def _record_side(
     source: WrapperSource, local: dict[str, Dim], dim: Dim, name: str, line: int
 ) -> None:
     """Record the name of a dimension; dimensions of one name are meant to be equal."""
@@ -206,8 +206,8 @@ def _name_side(
 def _list_equal(test: ast.expr, holds: bool) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield the pairs that must be equal where a test holds, or where it must not."""
     if isinstance(test, ast.BoolOp):
-        wanted = ast.And if holds else ast.Or
-        if isinstance(test.op, wanted):
+        joining = ast.And if holds else ast.Or
+        if isinstance(test.op, joining):
             for value in test.values:
                 yield from _list_equal(value, holds)
     elif isinstance(test, ast.Compare):
@@ -223,8 +223,8 @@ def _read_equal(
 ) -> None:
     """Give two dimensions that must be equal one name."""
     if isinstance(left, ast.Tuple) and isinstance(right, ast.Tuple):
-        for one, other in zip(left.elts, right.elts, strict=False):
-            _read_equal(one, other, source, local)
+        for part, other in zip(left.elts, right.elts, strict=False):
+            _read_equal(part, other, source, local)
         return
     sides = [_find_side(x, source, local) for x in (left, right)]
     texts = [ast.unparse(x) for x in (left, right)]
@@ -288,12 +288,12 @@ def _read_docstring(text: str, source: WrapperSource) -> None:
     for name, parameter in source.parameters.items():
         if parameter.kind not in ("tensor", "unknown"):
             continue
-        found = re.search(
+        match = re.search(
             rf"(?<!\w){re.escape(name)}(?!\w)[^\n\[(]{{0,60}}[\[(]([^\[\]()\n]*)[\])]", text
         )
-        if not found or not re.fullmatch(r"\s*[\w\s*/+,.-]+\s*", found[1]):
+        if not match or not re.fullmatch(r"\s*[\w\s*/+,.-]+\s*", match[1]):
             continue
-        sides = [side.strip() for side in found[1].split(",") if side.strip()]
+        sides = [side.strip() for side in match[1].split(",") if side.strip()]
         if not all(re.fullmatch(r"[A-Za-z_]\w*(\s*(//|/|\*)\s*\w+)?|\d+", s) for s in sides):
             continue
         if any(s in ("optional", "Tensor", "default", "int", "float", "bool") for s in sides):

@@ -80,7 +80,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Found:
+class DraftedCall:
     """A call that the wrapper took, its formula, and what it was read from."""
 
     call: Call
@@ -98,10 +98,10 @@ class Search:
     source: WrapperSource
     seconds: float = SECONDS
     refused: dict[str, int] = field(default_factory=dict)
-    unread: dict[str, int] = field(default_factory=dict)
+    unreadable: dict[str, int] = field(default_factory=dict)
     tried: int = 0
 
-    def find(self) -> Found | None:
+    def find(self) -> DraftedCall | None:
         """Return the first call whose result has a formula, None if none is found in time."""
         until = time.perf_counter() + self.seconds
         for first in self._list_calls():
@@ -116,26 +116,26 @@ class Search:
                 self.tried += 1
                 before = sum(self.refused.values())
                 try:
-                    found = self._try(call)
+                    drafted = self._try(call)
                 except Unreadable as error:
-                    self.unread[str(error)] = self.unread.get(str(error), 0) + 1
+                    self.unreadable[str(error)] = self.unreadable.get(str(error), 0) + 1
                     waiting = self._reshape(call, error.tensor) + waiting
                     continue
-                if found is not None:
-                    return self._enlarge(found)
+                if drafted is not None:
+                    return self._enlarge(drafted)
                 if sum(self.refused.values()) > before and len(seen) == 1:
                     waiting += self._reformat(call)
         return None
 
-    def _enlarge(self, found: Found) -> Found:
+    def _enlarge(self, drafted: DraftedCall) -> DraftedCall:
         """Return the same at larger sizes if an index is constant that groups of K may change."""
         larger = SIZES[2] | {"experts": EXPERTS}
-        if found.call.sizes["K"] >= larger["K"] or not _has_constant(found):
-            return found
+        if drafted.call.sizes["K"] >= larger["K"] or not _has_constant(drafted):
+            return drafted
         with suppress(Unreadable):
-            again = self._try(replace(found.call, sizes=larger))
-            return again or found
-        return found
+            again = self._try(replace(drafted.call, sizes=larger))
+            return again or drafted
+        return drafted
 
     def _reshape(self, call: Call, tensor: str) -> list[Call]:
         """Return calls with other shapes of a tensor besides the factors: those of the others."""
@@ -173,7 +173,7 @@ class Search:
         formats = self._formats(factors)
         ways = itertools.product(range(len(SIZES)), (False, True), range(len(formats)))
         for size, turned, at in sorted(ways, key=lambda way: way[0] + 1.5 * way[1] + way[2]):
-            sides = self._place(letters, turned)
+            sides = self._assign_sides(letters, turned)
             if sides is None:
                 continue
             tensors = {
@@ -207,7 +207,7 @@ class Search:
                 named[at] = self._side(side)
         return named
 
-    def _place(
+    def _assign_sides(
         self, letters: list[list[str | int | None]], turned: bool
     ) -> list[tuple[str | int, ...]] | None:
         """Return the sides of the factors: as named, and as a and b, or b turned, elsewhere."""
@@ -329,7 +329,7 @@ class Search:
         return values
 
     # -- one call --------------------------------------------------------------------------------
-    def _try(self, call: Call) -> Found | None:
+    def _try(self, call: Call) -> DraftedCall | None:
         """Return a call's result with its formula, None if the call is refused."""
         generator = np.random.default_rng(0)
         tensors = {n: _draw(generator, n, t, call.sizes) for n, t in call.tensors.items()}
@@ -381,14 +381,14 @@ class Search:
             raise Unreadable("weights of int32 that are not unpacked")
         shapes = {n: tuple(t.shape) for n, t in tensors.items()}
         formats = {x: n for n, x in _TORCH.items()}
-        return Found(call, formula, axes, reader, shapes, formats.get(result.dtype, ""))
+        return DraftedCall(call, formula, axes, reader, shapes, formats.get(result.dtype, ""))
 
 
-def _has_constant(found: Found) -> bool:
+def _has_constant(drafted: DraftedCall) -> bool:
     """Return whether a dimension of unknown size is indexed by a constant only."""
     return any(
-        function.is_constant and found.shapes[element.tensor][dim] == ROOM
-        for element in list_elements(found.formula)
+        function.is_constant and drafted.shapes[element.tensor][dim] == ROOM
+        for element in list_elements(drafted.formula)
         for dim, function in enumerate(element.index)
     )
 

@@ -14,11 +14,11 @@ MOST_REASONS = 3  # of refused calls that are reported
 class Draft:
     """A draft: the options that declare it, and a line for each guess.
 
-    Without `words` no call was understood: `reasons` are the most frequent ones, `asked` the
+    Without `arguments` no call was understood: `reasons` are the most frequent ones, `asked` the
     parameters that must be declared.
     """
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     guesses: tuple[str, ...]
     reasons: tuple[str, ...]
     asked: tuple[str, ...]
@@ -41,12 +41,12 @@ def draft(request: KernelRef, context: WorkerContext) -> Draft:
     except ValueError as error:
         raise TargetError(f"{request.target}: {error}") from None
     search = Search(source)
-    found = search.find()
-    reasons = [*search.unread.items(), *search.refused.items()]
-    if found is not None:
+    drafted = search.find()
+    reasons = [*search.unreadable.items(), *search.refused.items()]
+    if drafted is not None:
         try:
-            declared = declare(source, found)
-            return Draft(tuple(declared.words()), declared.guesses, (), (), search.tried)
+            declared = declare(source, drafted)
+            return Draft(tuple(declared.list_arguments()), declared.guesses, (), (), search.tried)
         except Unreadable as error:
             reasons = [(str(error), 1)]
     asked = tuple(f"{p.name}: {p.kind}" for p in source.parameters.values() if p.required)

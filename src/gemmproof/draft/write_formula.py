@@ -339,22 +339,22 @@ class Writer:
 
     def _aligned(self, text: str, dims: tuple[str, ...], axes: tuple[str, ...]) -> str:
         """Return an array of `dims` turned and spread so that its axes stand as in `axes`."""
-        wanted = [x for x in axes if x in dims]
+        kept = [x for x in axes if x in dims]
         if any(d not in axes for d in dims):
             raise Unreadable(f"{text} depends on an axis that the result lacks")
-        if list(dims) != wanted:
+        if list(dims) != kept:
             if not _is_whole(text):
                 text = f"({text})"
             if len(dims) == 2:
                 text = f"{text}.T"
-            elif wanted[:-2] == list(dims)[:-2]:
+            elif kept[:-2] == list(dims)[:-2]:
                 text = f"{text}.mT"
             else:
-                text = f"{text}.transpose({', '.join(str(dims.index(x)) for x in wanted)})"
-        if not wanted:
+                text = f"{text}.transpose({', '.join(str(dims.index(x)) for x in kept)})"
+        if not kept:
             return text
-        first = axes.index(wanted[0])
-        keys = [":" if x in wanted else "None" for x in axes[first:]]
+        first = axes.index(kept[0])
+        keys = [":" if x in kept else "None" for x in axes[first:]]
         if "None" not in keys:
             return text
         if not _is_whole(text):
@@ -436,9 +436,9 @@ def _find_logistic(below: Sum) -> Sum | None:
     """Return x of 1 + exp(-x), whose inverse is the logistic function."""
     if len(below.products) != 2:
         return None
-    one = [p for p in below.products if not p.factors and p.coefficient == ONE]
+    constant = [p for p in below.products if not p.factors and p.coefficient == ONE]
     rest = [p for p in below.products if p.factors]
-    if len(one) != 1 or len(rest) != 1 or len(rest[0].factors) != 1:
+    if len(constant) != 1 or len(rest) != 1 or len(rest[0].factors) != 1:
         return None
     power = rest[0].factors[0]
     scales = {"math.exp": 1.0, "math.exp2": 1.4426950408889634}

@@ -20,7 +20,7 @@ from gemmproof.properties.kernel import ContractError
 USAGE = [
     ("", "the following arguments are required: command"),
     ("check", "the following arguments are required: TARGET"),
-    ("chekc my_kernels.py:matmul", "command: got 'chekc', expected one of: check contract"),
+    ("chekc my_kernels.py:matmul", "command: got 'chekc', expected one of: check draft"),
     ("chekc my_kernels.py:matmul", "; did you mean 'check'?"),
     ("check my_kernels.py:matmul --xyz", "got '--xyz', which is not an option of check (see"),
     ("check my_kernels.py:matmul more", "got 'more', which is not an option of check (see"),
