@@ -285,9 +285,15 @@ _ON_CUDA = "_gemmproof_on_cuda"
 _DEVICE = torch.UntypedStorage.device
 
 
+def real_device(storage: torch.UntypedStorage) -> torch.device:
+    """Return the device that a storage has in torch itself."""
+    device: torch.device = _DEVICE.__get__(storage)
+    return device
+
+
 def _device_of(storage: torch.UntypedStorage) -> torch.device:
     on_cuda = storage.__dict__.get(_ON_CUDA, False)
-    return CUDA if on_cuda else _DEVICE.__get__(storage)
+    return CUDA if on_cuda else real_device(storage)
 
 
 # replaces torch.UntypedStorage.device

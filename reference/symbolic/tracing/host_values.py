@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from gemmproof.reference.fake_cuda.tensors import CPU, CUDA, is_host
+from gemmproof.reference.fake_cuda.tensors import CPU, CUDA, is_host, real_device
 from gemmproof.reference.provenance import is_ours, owner
 from gemmproof.reference.symbolic.terms import eq
 from gemmproof.reference.symbolic.tracing.symbolic_shapes import Decisions
@@ -538,7 +538,7 @@ def _as_user_only(original: Any, what: str, kinds: Any) -> Any:
 def _refuse_address(self: Any) -> Any:
     """Replace UntypedStorage.data_ptr: the address of a whole allocation is no symbol."""
     asker = _find_asker(sys._getframe(1))
-    if asker is not None and self.device.type == "meta":
+    if asker is not None and real_device(self).type == "meta":
         raise _fail("the address of an allocation is read here")
     return _storage_address(self)
 
