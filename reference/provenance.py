@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from traceback import walk_stack, walk_tb
 from types import CodeType, FrameType
-from typing import Literal
+from typing import Any, Literal
 
 from gemmproof.reference.simulation import NOWHERE, Where
 
@@ -43,6 +43,17 @@ def format_count(n: int, noun: str) -> str:
     if noun.endswith("y"):
         return f"{n} {noun[:-1]}ies"
     return f"{n} {noun}{'es' if noun.endswith(_HISSES) else 's'}"
+
+
+# -- tracers -------------------------------------------------------------------------------------
+HIDDEN_TRACERS: list[object] = []  # our own
+find_tracer = sys.gettrace
+
+
+def show_tracer() -> Any:
+    """Return what `sys.gettrace` does, without our own: None, or the tracer that the user set."""
+    tracer = find_tracer()
+    return None if tracer in HIDDEN_TRACERS else tracer
 
 
 # -- heartbeat -----------------------------------------------------------------------------------

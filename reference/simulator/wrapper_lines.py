@@ -8,25 +8,17 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-from gemmproof.reference.provenance import owner
+from gemmproof.reference.provenance import HIDDEN_TRACERS, find_tracer, owner, show_tracer
 
 Lines = dict[CodeType, set[int]]
-_hidden: list[Any] = []  # our tracers
-_recording: list[Any] = []  # those of them that record lines
-_gettrace = sys.gettrace
-
-
-def show_tracer() -> Any:
-    """Return what `sys.gettrace` does, without our own: None, or the tracer that the user set."""
-    tracer = _gettrace()
-    return None if tracer in _hidden else tracer
+_recording: list[Any] = []  # tracers that record lines
 
 
 @contextmanager
 def trace_calls(begin: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
     """Have `begin` called for each frame that begins within, which `sys.gettrace` does not show."""
-    before, shown = _gettrace(), sys.gettrace
-    _hidden.append(begin)
+    before, shown = find_tracer(), sys.gettrace
+    HIDDEN_TRACERS.append(begin)
     sys.gettrace = show_tracer
     sys.settrace(begin)
     try:
@@ -34,7 +26,7 @@ def trace_calls(begin: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
     finally:
         sys.settrace(before)
         sys.gettrace = shown
-        _hidden.pop()
+        HIDDEN_TRACERS.pop()
 
 
 @contextmanager
@@ -52,7 +44,7 @@ def record_lines(lines: Lines) -> Iterator[None]:
 
         return step
 
-    if _gettrace() is not None:
+    if find_tracer() is not None:
         yield
         return
     _recording.append(begin)
@@ -66,7 +58,7 @@ def record_lines(lines: Lines) -> Iterator[None]:
 @contextmanager
 def without_recording() -> Iterator[None]:
     """Record no lines within: it is fast again."""
-    tracer = _gettrace()
+    tracer = find_tracer()
     if tracer is None or tracer not in _recording:
         yield
         return

@@ -88,7 +88,7 @@ def test_what_is_drafted_can_be_checked(capsys):
     capsys.readouterr()
     arguments = shlex.split(draft("loses_a_mask", capsys)[1].splitlines()[0])
     assert main([*arguments[1:], *usual]) == EXIT["fail"]
-    assert "stays_in_bounds" in capsys.readouterr().out
+    assert "loses_a_mask does not stay in bounds" in capsys.readouterr().out
 
 
 def test_a_plain_product_needs_no_options(capsys):

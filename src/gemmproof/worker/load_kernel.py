@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.fake_device import fake_device
+from gemmproof.reference.provenance import show_tracer
 from gemmproof.settings import find_pythonpath
 from gemmproof.target import (
     KernelRef,
@@ -56,7 +57,6 @@ def find_kernel(ref: KernelRef) -> KernelUnderTest:
     """Return a kernel, in one format if the reference names one. Raises TargetError."""
     from gemmproof.properties.contract import ROLES, Contract
     from gemmproof.properties.kernel import KernelUnderTest
-    from gemmproof.reference.simulator.wrapper_lines import show_tracer
 
     sys.gettrace = show_tracer  # which a module may import by name
     show_program(str(ref.target.file if ref.target else ref.conftest))
