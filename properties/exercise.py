@@ -192,8 +192,8 @@ def _follows_another_shape(observation: ObservedCase) -> bool:
 
 
 def _bar_order(observation: ObservedCase) -> Iterator[tuple[str, str]]:
-    is_last = observation.case.compare == "order" and len(observation.related) > 0
-    if is_last and not _follows_another_shape(observation):
+    sizes = map(observation.kernel.contract.sizes, observation.case.sides)
+    if all(x.low == x.high for x in sizes):
         yield "", "the contract admits no other shape"
 
 

@@ -63,12 +63,18 @@ def call_in_order(observation: ObservedCase) -> Iterator[RelatedCall]:
 def _other_cases(case: Case, observation: ObservedCase) -> Iterator[Case | None]:
     contract = observation.kernel.contract
     step_m, step_n, step_k = (contract.sizes(axis).step for axis in "MNK")
-    for M, N, K in (
-        (2 * case.M + step_m, 2 * case.N + step_n, 2 * case.K + step_k),
-        (case.M, case.N, case.K + step_k),
-        (contract.sizes("M").fit(step_m), contract.sizes("N").fit(step_n), case.K),
-    ):
-        yield vary(case, contract, M=M, N=N, K=K)
+    several = [
+        vary(case, contract, M=M, N=N, K=K)
+        for M, N, K in (
+            (2 * case.M + step_m, 2 * case.N + step_n, 2 * case.K + step_k),
+            (case.M, case.N, case.K + step_k),
+            (contract.sizes("M").fit(step_m), contract.sizes("N").fit(step_n), case.K),
+        )
+    ]
+    if not any(several):  # a condition on the sizes, such as that 16 divides K: multiples meet it
+        doubled = ({"M": 2 * case.M}, {"N": 2 * case.N}, {"K": 2 * case.K})
+        several = [vary(case, contract, **sides) for sides in doubled]
+    yield from several
     names = contract.layout_names
     layouts = ((name, _other_layout(case.layout(name), names)) for name in ROLES)
     yield vary(case, contract, layouts=tuple(layouts))

@@ -143,6 +143,16 @@ def test_what_no_case_can_exercise_is_barred_with_the_reason(kernel, case, name,
     assert exercised_by(kernel, case)[1].barred[name, ""] == reason
 
 
+def test_an_order_of_calls_meets_a_condition_on_sizes():
+    """Multiples meet it where the next size does not."""
+    contract = Contract(where="K % 16 == 0 and N % 16 == 0 and M % 16 == 0")
+    kernel = KernelUnderTest("matmul", PLAIN.launch, contract)
+    case = Case(M=16, N=32, K=64, compare="order")
+    labels, judged = exercised_by(kernel, case)
+    assert "call_order" in labels
+    assert ("call_order", "") not in judged.barred
+
+
 def finish(a, b):
     return np.tanh(a @ b)
 
