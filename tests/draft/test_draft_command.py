@@ -53,6 +53,11 @@ def plain(a, b):
     return linear(a, b.t(), torch.zeros(b.shape[1], device=a.device, dtype=a.dtype))
 
 
+class Layer:
+    def forward(self, x, w):
+        return plain(x, w)
+
+
 def torn(x, w, labels):
     raise ValueError("labels must be sorted")
 """
@@ -108,6 +113,7 @@ def test_what_must_be_declared_is_named(capsys, texts):
         ("layers.py:none", "layers.py: got 'none', which is not there"),
         ("layers.py:linear_kernel", "got a Triton kernel, expected the wrapper that launches it"),
         ("nothing.py:linear", "got 'nothing.py' (no such file), expected a Python file"),
+        ("layers.py:Layer.forward", "got a method, expected a function that makes the object"),
         ("layers.py:tl", "layers.py:tl: got module, expected a function"),
     ],
 )

@@ -78,16 +78,21 @@ class WrapperSource:
 
 
 def read_wrapper(function: Callable[..., Any]) -> WrapperSource:
-    """Read a wrapper's signature, docstring and body. Raises ValueError without its source."""
+    """Read a wrapper's signature, docstring and body.
+
+    Raises ValueError for a method, and for a function without its source.
+    """
     plain = inspect.unwrap(function)
     try:
         text = textwrap.dedent(inspect.getsource(plain))
         first = inspect.getsourcelines(plain)[1] - 1
     except (OSError, TypeError):
-        raise ValueError(f"{function!r}: its source is not to be had") from None
+        raise ValueError(f"got {function!r} (no source), expected a function of Python") from None
     tree = next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
     source = WrapperSource(plain, text, {})
     used = _list_used(tree)
+    if next(iter(inspect.signature(plain).parameters), "") == "self":
+        raise ValueError("got a method, expected a function that makes the object and calls it")
     for name, parameter in inspect.signature(plain).parameters.items():
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue

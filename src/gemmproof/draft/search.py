@@ -158,7 +158,7 @@ class Search:
         for n, own in call.tensors.items():
             if n in call.factors or own.written:
                 continue
-            half = call.tensors[call.factors[0]].format
+            half = call.tensors[call.factors[0]].format if call.factors else "fp16"
             for other in ("fp32", half if half in ("fp16", "bf16") else "bf16", "int32", "uint8"):
                 if other != own.format:
                     tensors = {**call.tensors, n: replace(own, format=other)}
