@@ -230,7 +230,8 @@ def _corners(contract: Contract, survey: Survey, dtype: str) -> Iterator[Case]:
             # the last of three matrices is the one that lies far away
             batch = 3 if name == "narrow_batch" else first.batch
             # a far matrix: the largest offset within one tile too
-            for K in (bk + 3, 3) if name in HUGE else (bk + 3,):
+            # the step to a second tile of one column is as large as the offset of its end
+            for K in (bk + 1, 3) if name in HUGE else (bk + 3,):
                 # columns of a transposed a and rows of a padded b are whole multiples of 16
                 # elements apart, which allows vectors, and 11 and 27 are no whole vectors
                 M, N = (5, 7) if name in HUGE else (11, 27)

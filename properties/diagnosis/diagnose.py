@@ -67,9 +67,12 @@ def _explain(finding: Finding, shown: Sequence[ObservedCase]) -> Finding | None:
     # a kernel that is right on integers reads the right elements, and all of them
     rounds = finding.property == exact_values.BOUND
     rounds &= all(observation.case.fill != "index" for observation in shown)
-    ways = list_roundings if rounds else list_hypotheses
-    if (hypothesis := _find(shown, marks, ways)) is not None:
-        return _label(finding, hypothesis, shown[0])
+    # rows of ties are so alike that elements of another row explain a rounding too
+    has_ties = all(observation.case.fill == "ties" for observation in shown)
+    ways = [list_roundings] * (rounds or has_ties) + [list_hypotheses] * (not rounds)
+    for way in ways:
+        if (hypothesis := _find(shown, marks, way)) is not None:
+            return _label(finding, hypothesis, shown[0])
     pairs = list(_iter_fitting(shown, marks, list_pairs))
     # ambiguous if several pairs explain it
     if len({(pair.operand, pair.other) for pair in pairs}) == 1:

@@ -390,6 +390,13 @@ def _says_no_more(root: Finding, finding: Finding) -> bool:
     return same and (root.property, finding.property) == _VALUES
 
 
+def _misuses_alike(root: Finding, finding: Finding) -> bool:
+    """True if one misuse of an operand explains integers and other data, each in its own cases."""
+    same = (root.fault, root.operand) == (finding.fault, finding.operand)
+    explained = root.fault.startswith("operand_") and root.operand is not None
+    return same and explained and (root.property, finding.property) == _VALUES
+
+
 def _leaves_state(root: Finding, finding: Finding) -> bool:
     """True if a fault shows only when the same call is repeated, and after other calls, too."""
     return root.case.calls > 1 and finding.property == determinism.ORDER
@@ -407,6 +414,7 @@ RULES: tuple[Rule, ...] = (
     _reads_elsewhere,
     _rounds,
     _says_no_more,
+    _misuses_alike,
     _leaves_state,
     _breaks_another_relation,
 )

@@ -141,14 +141,14 @@ FAMILY = Family(
         spec=formula,
     ),
     """
-R epilogues:activation_before_the_bias BOUND wrong_value c - 1 1 1 lane=default
-R epilogues:tanh_in_place_of_erf BOUND operand_forgotten activation - 5 10 1
+R epilogues:activation_before_the_bias EXACT wrong_value c - 1 1 1 activation='relu' lane=default
+R epilogues:tanh_in_place_of_erf BOUND operand_forgotten activation - 11 2 17
 R epilogues:activation_applied_twice BOUND wrong_value c - 5 4 1
 R epilogues:activation_of_a_rounded_sum BOUND rounding c - 1 3 2 fill=normal
 R epilogues:bias_loaded_along_the_rows BOUNDS out_of_bounds bias N 2 1 1
 R epilogues:bias_masked_along_the_rows BOUNDS out_of_bounds bias N 2 1 1
 R epilogues:bias_of_the_first_tile BOUND operand_wrapped bias N 1 17 5 seed=2
-R epilogues:bias_added_by_every_tile_of_k BOUND operand_applied_twice bias - 1 1 17
+R epilogues:bias_added_by_every_tile_of_k EXACT operand_applied_twice bias - 1 1 17 activation='relu'
 R epilogues:nothing_applied_without_a_bias BOUND operand_forgotten activation - 1 1 1 bias=None
 """,
 )

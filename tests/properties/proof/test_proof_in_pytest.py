@@ -11,7 +11,7 @@ from gemmproof.cli import EXIT, main
 from gemmproof.worker import entry_points
 
 # few cases do not exercise every property
-FEW = ("--max-examples", "3", "--accept", "exercise")
+FEW = ("--max-examples", "3", "--accept", "exercise", "--accept", "branch")
 CONFTEST = """
 def pytest_gemm_kernels():
     from gemmproof.properties.proof import prove
