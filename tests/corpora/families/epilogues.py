@@ -150,5 +150,5 @@ R epilogues:bias_masked_along_the_rows BOUNDS out_of_bounds bias N 2 1 1
 R epilogues:bias_of_the_first_tile BOUND operand_wrapped bias N 1 17 5 seed=2
 R epilogues:bias_added_by_every_tile_of_k EXACT operand_applied_twice bias - 1 1 17 activation='relu'
 R epilogues:nothing_applied_without_a_bias BOUND operand_forgotten activation - 1 1 1 bias=None
-""",
+""",  # noqa: E501
 )
