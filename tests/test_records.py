@@ -23,6 +23,8 @@ ADMITTED = {
     "reference/ptx/float_instructions.py": "what the PTX ISA admits in cvt",
     "reference/ptx/instruction_operands.py": "what the PTX ISA admits in pairs",
     "reference/ptx/integer_instructions.py": "what the PTX ISA admits in slct and set",
+    "properties/cases/constants.py": "the words of a source for narrow integers",
+    "src/gemmproof/draft/search.py": "which formats a source names, the likeliest first",
     "src/gemmproof/compiled/guarantees.py": "of which tiles Triton makes AMD's instructions",
     "src/gemmproof/compiled/ptx.py": "what PTX numbers in tcgen05's descriptors",
 }

@@ -17,9 +17,9 @@ from gemmproof.reference.ptx.instruction_operands import label_freedom
 from gemmproof.reference.simulation import Unsupported, Where
 from gemmproof.reference.simulator.access_checks import check_counter, check_defined
 from gemmproof.reference.simulator.axis_analysis import has_hints
-from gemmproof.reference.simulator.element_terms import follow
 from gemmproof.reference.simulator.ops import OPERATIONS
 from gemmproof.reference.simulator.ops.dots import folds_sum, is_zero
+from gemmproof.reference.simulator.ops.follow import follow
 from gemmproof.reference.simulator.ops.hints import HINTS, judge_hints
 from gemmproof.reference.simulator.ops.registry import refusal
 from gemmproof.reference.simulator.program import (

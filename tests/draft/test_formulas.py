@@ -8,7 +8,7 @@ from tests.corpora.families.table import RIGHT
 from gemmproof.draft.formula import Reader
 from gemmproof.draft.index_functions import IndexFunction, read_function
 from gemmproof.draft.polynomials import Unreadable
-from gemmproof.draft.write_formula import Writer
+from gemmproof.draft.write_formula import FormulaWriter
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
 from gemmproof.reference.simulator import run
@@ -60,7 +60,7 @@ def read(kernel):
     reader = Reader(terms, integers)
     formula = reader.read(numbers, AXES[numbers.ndim])
     shapes = {name: tuple(x.shape) for name, x in tensors.items()}
-    return Writer(reader.sizes, shapes).write(formula, AXES[numbers.ndim])
+    return FormulaWriter(reader.sizes, shapes).write(formula, AXES[numbers.ndim])
 
 
 @pytest.mark.lane("full")

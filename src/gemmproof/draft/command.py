@@ -44,7 +44,7 @@ class DraftOptions:
 
 def run(options: DraftOptions) -> int:
     """Draft in a worker, and print the command with each guess."""
-    from gemmproof.draft.task import Draft
+    from gemmproof.draft.task import DraftedOptions
 
     try:
         target = parse(options.target)
@@ -53,7 +53,7 @@ def run(options: DraftOptions) -> int:
     request = KernelRef(target.name, target=target)
     with progress(target.name, options.quiet) as listener:
         worker = watch(DRAFT, request, options.worker.limits, listener)
-    draft = worker.read_result(Draft)
+    draft = worker.read_result(DraftedOptions)
     if draft is None:
         return answer_death(options, worker, target.name, "a draft")
     if not draft.asked:

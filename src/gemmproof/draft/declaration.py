@@ -10,7 +10,7 @@ from gemmproof.draft.index_functions import IndexFunction
 from gemmproof.draft.polynomials import Unreadable
 from gemmproof.draft.read_wrapper import WrapperSource
 from gemmproof.draft.search import EXPERTS, ROOM, DraftedCall
-from gemmproof.draft.write_formula import Writer
+from gemmproof.draft.write_formula import FormulaWriter
 
 _LETTERS = {"M": "M", "N": "N", "batch": "batch"}
 _RESERVED = ("a", "b", "c", "M", "N", "K", "batch")
@@ -62,7 +62,7 @@ def declare(source: WrapperSource, drafted: DraftedCall) -> Declaration:
         use = (" updated" if read else " written") if draft.written else ""
         operands.append(f"{names[n]}={text}{use}")
     scalars = {x: n for n, x in drafted.call.values.items() if isinstance(x, float)}
-    writer = Writer(drafted.reader.sizes, drafted.shapes, names, scalars)
+    writer = FormulaWriter(drafted.reader.sizes, drafted.shapes, names, scalars)
     spec = writer.write(drafted.formula, drafted.axes)
     values = {
         n: _value_text(drafted, names, letters, sides, x) for n, x in drafted.call.values.items()

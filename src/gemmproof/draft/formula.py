@@ -19,7 +19,7 @@ Places = tuple[tuple[int, int], ...]  # factors by position, and a dimension of 
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class IndexedTensor:
     """A tensor's element: an index along each of its dimensions."""
 
     tensor: str
@@ -27,7 +27,7 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FormulaFunction:
     """A function of sums: the name of an operation, and what else it needs."""
 
     name: str
@@ -36,11 +36,11 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class SummedProduct:
     """A coefficient times factors, summed over the axes `over`."""
 
     coefficient: IndexFunction
-    factors: tuple[Element | Function | Sum, ...]
+    factors: tuple[IndexedTensor | FormulaFunction | Sum, ...]
     over: tuple[str, ...] = ()
 
 
@@ -48,7 +48,7 @@ class Product:
 class Sum:
     """A sum of products."""
 
-    products: tuple[Product, ...]
+    products: tuple[SummedProduct, ...]
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Reader:
     def _order(self, number: int) -> Any:
         return str(self._key(number))
 
-    def _product(self, group: list[list[Monomial]], axes: Axes) -> Product:
+    def _product(self, group: list[list[Monomial]], axes: Axes) -> SummedProduct:
         if not any(factors for monomials in group for _, factors in monomials):
             group = [[(sum(c for c, _ in monomials), ())] for monomials in group]  # numbers
         counts = {len(monomials) for monomials in group}
@@ -126,7 +126,7 @@ class Reader:
         summed = self._summed(rest, axes, count)
         return replace(summed, factors=(*factors, *summed.factors))
 
-    def _summed(self, group: list[list[Monomial]], axes: Axes, count: int) -> Product:
+    def _summed(self, group: list[list[Monomial]], axes: Axes, count: int) -> SummedProduct:
         """Return the sum of so many products at each point."""
         if count * len(group) > MOST_POINTS:
             raise Unreadable(f"more than {MOST_POINTS:,} products")
@@ -170,12 +170,12 @@ class Reader:
         indices = (self.terms.terms[monomial[1][position]].detail[1] for position, _ in places)
         return tuple(index[dim] for index, (_, dim) in zip(indices, places, strict=True))
 
-    def _build(self, points: list[Monomial], axes: Axes, over: tuple[str, ...]) -> Product:
+    def _build(self, points: list[Monomial], axes: Axes, over: tuple[str, ...]) -> SummedProduct:
         coefficient = read_function(np.array([c for c, _ in points]), axes)
         columns = zip(*(factors for _, factors in points), strict=True)
-        return Product(coefficient, tuple(self._factor(list(c), axes) for c in columns), over)
+        return SummedProduct(coefficient, tuple(self._factor(list(c), axes) for c in columns), over)
 
-    def _factor(self, numbers: list[int], axes: Axes) -> Element | Function | Sum:
+    def _factor(self, numbers: list[int], axes: Axes) -> IndexedTensor | FormulaFunction | Sum:
         terms = [self.terms.terms[n] for n in numbers]
         kind, detail = terms[0].kind, terms[0].detail
         if kind == "element":
@@ -187,7 +187,7 @@ class Reader:
             integers = {other: self.integers[other] for other in ways if other != name}
             columns = [np.array(c) for c in zip(*(t.detail[1] for t in terms), strict=True)]
             try:
-                return Element(name, tuple(read_function(c, axes, integers) for c in columns))
+                return IndexedTensor(name, tuple(read_function(c, axes, integers) for c in columns))
             except Unreadable as error:
                 raise Unreadable(f"{name}: {error}", name) from None
         if kind == "number":
@@ -200,33 +200,33 @@ class Reader:
         arguments = []
         for column in zip(*(t.args for t in terms), strict=True):
             arguments.append(self._sum([self.polynomials.of(n) for n in column], axes))
-        return Function(kind, detail, tuple(arguments))
+        return FormulaFunction(kind, detail, tuple(arguments))
 
 
 # -- parts of formulas ---------------------------------------------------------------------------
-Part = Element | Function | Sum | Product
+Part = IndexedTensor | FormulaFunction | Sum | SummedProduct
 
 
 def list_inner(part: Part) -> Sequence[Part]:
     """Return the parts of which a part consists."""
-    if isinstance(part, Function):
+    if isinstance(part, FormulaFunction):
         return part.args
     if isinstance(part, Sum):
         return part.products
-    return () if isinstance(part, Element) else part.factors
+    return () if isinstance(part, IndexedTensor) else part.factors
 
 
-def list_elements(part: Part) -> Iterator[Element]:
+def list_elements(part: Part) -> Iterator[IndexedTensor]:
     """Yield the tensors' elements within a part, in order."""
-    if isinstance(part, Element):
+    if isinstance(part, IndexedTensor):
         yield part
     for inner in list_inner(part):
         yield from list_elements(inner)
 
 
-def list_products(part: Part) -> Iterator[Product]:
+def list_products(part: Part) -> Iterator[SummedProduct]:
     """Yield the products within a part, the outer ones first."""
-    if isinstance(part, Product):
+    if isinstance(part, SummedProduct):
         yield part
     for inner in list_inner(part):
         yield from list_products(inner)

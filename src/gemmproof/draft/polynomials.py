@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import isfinite
 
 from gemmproof.reference.simulator.element_terms import ElementTerms, Term
+from gemmproof.reference.ttir import DTYPES
 
 Monomial = tuple[float, tuple[int, ...]]  # a coefficient, and the numbers of the factors' terms
 Polynomial = tuple[Monomial, ...]
@@ -20,7 +21,6 @@ _SAME = frozenset({
 _SUMS = {"arith.addf": 1, "arith.addi": 1, "arith.subf": -1, "arith.subi": -1}
 _PRODUCTS = ("arith.mulf", "arith.muli")
 _QUOTIENTS = ("arith.divf", "tt.precise_divf", "tt.approx_divf")
-_BITS = {"f8E4M3FN": 8, "f8E5M2": 8, "f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 
 class Unreadable(Exception):
@@ -76,7 +76,7 @@ class Polynomials:
                 return ((1.0, (number,)),)
             return ((value, ()),) if value else ()
         parts = [self._known[n] for n in args] if kind != "dot" else []
-        if kind in _SAME or (kind == "tt.fp_to_fp" and _BITS[detail[0]] >= _BITS[detail[1]]):
+        if kind in _SAME or (kind == "tt.fp_to_fp" and _bits(detail[0]) >= _bits(detail[1])):
             return parts[0]
         if kind in _SUMS:
             return _add(parts[0], _times(parts[1], _SUMS[kind]))
@@ -113,6 +113,11 @@ class Polynomials:
         inverse = self.terms.add(Term("inverse", None, (args[1],)))
         self._known[inverse] = ((1.0, (inverse,)),)
         return self._multiply((args[0], inverse), [parts[0], self._known[inverse]])
+
+
+def _bits(name: str) -> int:
+    """Return the width of a type of TTIR."""
+    return DTYPES[name].bits
 
 
 def _times(x: Polynomial, factor: float) -> Polynomial:

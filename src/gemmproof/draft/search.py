@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gemmproof.draft.formula import Function, Reader, Sum, list_elements, list_products
+from gemmproof.draft.formula import FormulaFunction, Reader, Sum, list_elements, list_products
 from gemmproof.draft.polynomials import Unreadable
 from gemmproof.draft.read_wrapper import Parameter, WrapperSource
 from gemmproof.properties.contract import evaluate_relation
@@ -70,7 +70,7 @@ class TensorDraft:
 
 
 @dataclass(slots=True)
-class Call:
+class CandidateCall:
     """A call that was tried: its tensors and values by parameter, and the sizes of letters."""
 
     tensors: dict[str, TensorDraft]
@@ -83,7 +83,7 @@ class Call:
 class DraftedCall:
     """A call that the wrapper took, its formula, and what it was read from."""
 
-    call: Call
+    call: CandidateCall
     formula: Sum
     axes: tuple[str, ...]
     reader: Reader
@@ -92,7 +92,7 @@ class DraftedCall:
 
 
 @dataclass(slots=True)
-class Search:
+class CallSearch:
     """The search for a call of one wrapper; `refused` are the reasons of those that failed."""
 
     source: WrapperSource
@@ -137,7 +137,7 @@ class Search:
             return again or drafted
         return drafted
 
-    def _reshape(self, call: Call, tensor: str) -> list[Call]:
+    def _reshape(self, call: CandidateCall, tensor: str) -> list[CandidateCall]:
         """Return calls with other shapes of a tensor besides the factors: those of the others."""
         if tensor not in call.tensors or tensor in call.factors:
             return []
@@ -149,7 +149,7 @@ class Search:
             if x != own.sides
         ]
 
-    def _reformat(self, call: Call) -> list[Call]:
+    def _reformat(self, call: CandidateCall) -> list[CandidateCall]:
         """Return calls with another rank or format of one tensor besides the factors."""
         changed = []
         for n in call.tensors:
@@ -166,7 +166,7 @@ class Search:
         return changed
 
     # -- candidates ------------------------------------------------------------------------------
-    def _list_calls(self) -> Iterator[Call]:
+    def _list_calls(self) -> Iterator[CandidateCall]:
         """Yield calls, the likeliest first."""
         factors, others = self._split()
         letters = [self._letters_of(p) for p in factors]
@@ -184,7 +184,7 @@ class Search:
                 tensors[p.name] = self._beside(p, formats[at][0])
             names = tuple(p.name for p in factors)
             sizes = SIZES[size] | {"experts": EXPERTS}
-            yield Call(tensors, self._values(formats[at][0]), sizes, names)
+            yield CandidateCall(tensors, self._values(formats[at][0]), sizes, names)
 
     def _split(self) -> tuple[list[Parameter], list[Parameter]]:
         """Return the factors, at most two, and the other required tensors."""
@@ -329,7 +329,7 @@ class Search:
         return values
 
     # -- one call --------------------------------------------------------------------------------
-    def _try(self, call: Call) -> DraftedCall | None:
+    def _try(self, call: CandidateCall) -> DraftedCall | None:
         """Return a call's result with its formula, None if the call is refused."""
         generator = np.random.default_rng(0)
         tensors = {n: _draw(generator, n, t, call.sizes) for n, t in call.tensors.items()}
@@ -395,7 +395,7 @@ def _has_constant(drafted: DraftedCall) -> bool:
 
 def _is_unpacked(part: Any, name: str) -> bool:
     """Return whether a formula takes bits of a tensor's elements."""
-    if isinstance(part, Function):
+    if isinstance(part, FormulaFunction):
         own = part.name in ("arith.shrsi", "arith.shrui", "arith.andi")
         return (own and name in repr(part)) or any(_is_unpacked(x, name) for x in part.args)
     if isinstance(part, Sum):

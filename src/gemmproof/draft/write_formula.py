@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gemmproof.draft.formula import Element, Function, Product, Sum, list_elements
+from gemmproof.draft.formula import (
+    FormulaFunction,
+    IndexedTensor,
+    Sum,
+    SummedProduct,
+    list_elements,
+)
 from gemmproof.draft.index_functions import IndexFunction
 from gemmproof.draft.polynomials import Unreadable
 from gemmproof.reference.formats import FORMATS
@@ -65,7 +71,7 @@ def _is_whole(text: str) -> bool:
     return not text.startswith("-")
 
 
-class Writer:
+class FormulaWriter:
     """Writes the formulas of one call; `sizes` are those of the axes, `shapes` of the tensors.
 
     `names` are those that tensors have in the formula, where they are others; `scalars` names
@@ -122,12 +128,12 @@ class Writer:
             text, present, is_sum=single is None, is_product=bool(single and single.is_product)
         )
 
-    def _product(self, product: Product, axes: tuple[str, ...]) -> Text:
+    def _product(self, product: SummedProduct, axes: tuple[str, ...]) -> Text:
         over, coefficient = product.over, product.coefficient
         inner = [f for f in product.factors if _axes_of(f) & set(over)]
         outer = [f for f in product.factors if f not in inner]
         if set(coefficient.depends) & set(over):
-            inner.append(Sum((Product(coefficient, ()),)))
+            inner.append(Sum((SummedProduct(coefficient, ()),)))
             coefficient = ONE
         parts = [self._factor(f, axes) for f in _sorted(outer)]
         if over:
@@ -161,7 +167,7 @@ class Writer:
 
     def _contract(
         self,
-        factors: Sequence[Element | Function | Sum],
+        factors: Sequence[IndexedTensor | FormulaFunction | Sum],
         over: tuple[str, ...],
         axes: tuple[str, ...],
     ) -> Text:
@@ -183,7 +189,7 @@ class Writer:
 
     def _contract_twice(
         self,
-        factors: Sequence[Element | Function | Sum],
+        factors: Sequence[IndexedTensor | FormulaFunction | Sum],
         over: tuple[str, ...],
         axes: tuple[str, ...],
     ) -> Text:
@@ -200,7 +206,10 @@ class Writer:
         return Text(f"np.sum({each.text}, axis={len(row)})", axes)
 
     def _matrix_product(
-        self, factors: Sequence[Element | Function | Sum], over: str, axes: tuple[str, ...]
+        self,
+        factors: Sequence[IndexedTensor | FormulaFunction | Sum],
+        over: str,
+        axes: tuple[str, ...],
     ) -> str | None:
         """Return the factors as `left @ right`, None if they are no product of matrices."""
         if len(axes) < 2:
@@ -222,8 +231,8 @@ class Writer:
 
     def _rowwise_product(
         self,
-        left: Sequence[Element | Function | Sum],
-        right: Sequence[Element | Function | Sum],
+        left: Sequence[IndexedTensor | FormulaFunction | Sum],
+        right: Sequence[IndexedTensor | FormulaFunction | Sum],
         over: str,
         axes: tuple[str, ...],
     ) -> str | None:
@@ -234,12 +243,14 @@ class Writer:
             return None
         return f"({x.inside()} @ {y.inside()})[{', '.join(':' for _ in rows)}, 0, :]"
 
-    def _all(self, factors: Sequence[Element | Function | Sum], axes: tuple[str, ...]) -> Text:
+    def _all(
+        self, factors: Sequence[IndexedTensor | FormulaFunction | Sum], axes: tuple[str, ...]
+    ) -> Text:
         return self._times([self._factor(f, axes) for f in _sorted(factors)], ONE, axes)
 
     # -- factors ---------------------------------------------------------------------------------
-    def _factor(self, factor: Element | Function | Sum, axes: tuple[str, ...]) -> Text:
-        if isinstance(factor, Element):
+    def _factor(self, factor: IndexedTensor | FormulaFunction | Sum, axes: tuple[str, ...]) -> Text:
+        if isinstance(factor, IndexedTensor):
             return self._element(factor, axes)
         if isinstance(factor, Sum):
             return self._sum(factor, axes)
@@ -274,7 +285,7 @@ class Writer:
             raise Unreadable(f"{name}, which has no formula")
         return Text(text, present)
 
-    def _inverse(self, factor: Function, axes: tuple[str, ...]) -> Text:
+    def _inverse(self, factor: FormulaFunction, axes: tuple[str, ...]) -> Text:
         (below,) = factor.args
         logistic = _find_logistic(below)
         if logistic is not None:
@@ -283,7 +294,7 @@ class Writer:
         inner = self._sum(below, axes)
         return Text(f"1 / {inner.inside()}", inner.axes, is_product=True)
 
-    def _element(self, element: Element, axes: tuple[str, ...]) -> Text:
+    def _element(self, element: IndexedTensor, axes: tuple[str, ...]) -> Text:
         """Return a tensor indexed and turned so that its axes stand as in `axes`."""
         text = self.names.get(element.tensor, element.tensor)
         dims: list[str] = []
@@ -373,7 +384,7 @@ class Writer:
                     self.size_texts[axis] = f"{name}.shape[{dim}]"
 
 
-def _find_common(products: Sequence[Product]) -> float | None:
+def _find_common(products: Sequence[SummedProduct]) -> float | None:
     """Return the coefficient that all of several products have, if it is not 1."""
     if len(products) < 2 or not all(p.coefficient.is_constant for p in products):
         return None
@@ -382,24 +393,24 @@ def _find_common(products: Sequence[Product]) -> float | None:
     return first if same and abs(first) != 1 else None
 
 
-def _scale(product: Product, by: float) -> Product:
+def _scale(product: SummedProduct, by: float) -> SummedProduct:
     start = product.coefficient.start * by
     start = int(start) if float(start).is_integer() else start
     return replace(product, coefficient=replace(product.coefficient, start=start))
 
 
 # -- parts of formulas ---------------------------------------------------------------------------
-def _rank(product: Product) -> tuple[bool, bool]:
+def _rank(product: SummedProduct) -> tuple[bool, bool]:
     """Order contractions first, and what is subtracted last."""
     coefficient = product.coefficient
     return not product.over, coefficient.is_constant and coefficient.start < 0
 
 
-def _axes_of(part: Element | Function | Sum | Product) -> frozenset[str]:
+def _axes_of(part: IndexedTensor | FormulaFunction | Sum | SummedProduct) -> frozenset[str]:
     """Return the axes that a part of a formula depends on."""
-    if isinstance(part, Element):
+    if isinstance(part, IndexedTensor):
         return frozenset(axis for f in part.index for axis in f.depends)
-    if isinstance(part, Function):
+    if isinstance(part, FormulaFunction):
         return frozenset().union(*(_axes_of(arg) for arg in part.args))
     if isinstance(part, Sum):
         return frozenset().union(*(_axes_of(p) for p in part.products))
@@ -407,11 +418,13 @@ def _axes_of(part: Element | Function | Sum | Product) -> frozenset[str]:
     return own.union(*(_axes_of(f) for f in part.factors)) - set(part.over)
 
 
-def _sorted(factors: Sequence[Element | Function | Sum]) -> list[Element | Function | Sum]:
+def _sorted(
+    factors: Sequence[IndexedTensor | FormulaFunction | Sum],
+) -> list[IndexedTensor | FormulaFunction | Sum]:
     """Return factors with tensors of more dimensions first."""
 
-    def rank(factor: Element | Function | Sum) -> tuple[int, int]:
-        kinds = (Function, Sum, Element)
+    def rank(factor: IndexedTensor | FormulaFunction | Sum) -> tuple[int, int]:
+        kinds = (FormulaFunction, Sum, IndexedTensor)
         return -len(_axes_of(factor)), kinds.index(type(factor))
 
     return sorted(factors, key=rank)
@@ -424,7 +437,7 @@ def _unrounded(formula: Sum) -> Sum:
         if product.over or product.coefficient != ONE:
             break
         function = product.factors[0] if len(product.factors) == 1 else None
-        if not isinstance(function, Function):
+        if not isinstance(function, FormulaFunction):
             break
         if function.name not in ("arith.truncf", "tt.fp_to_fp"):
             break
@@ -442,7 +455,11 @@ def _find_logistic(below: Sum) -> Sum | None:
         return None
     power = rest[0].factors[0]
     scales = {"math.exp": 1.0, "math.exp2": 1.4426950408889634}
-    if not isinstance(power, Function) or power.name not in scales or rest[0].coefficient != ONE:
+    if (
+        not isinstance(power, FormulaFunction)
+        or power.name not in scales
+        or rest[0].coefficient != ONE
+    ):
         return None
     scale = scales[power.name]
     products = []
@@ -456,9 +473,9 @@ def _find_logistic(below: Sum) -> Sum | None:
     return Sum(tuple(products))
 
 
-def _join_products(products: Sequence[Product]) -> list[Product]:
+def _join_products(products: Sequence[SummedProduct]) -> list[SummedProduct]:
     """Return the products with x * q + x * z joined to x * (q + z), where both are summed alike."""
-    joined: list[Product] = []
+    joined: list[SummedProduct] = []
     for product in products:
         for i, other in enumerate(joined):
             both = _join(other, product)
@@ -470,7 +487,7 @@ def _join_products(products: Sequence[Product]) -> list[Product]:
     return joined
 
 
-def _join(x: Product, y: Product) -> Product | None:
+def _join(x: SummedProduct, y: SummedProduct) -> SummedProduct | None:
     if not x.over or not y.over:
         return None
     if len(x.over) != 1 or len(y.over) != 1:
@@ -482,26 +499,30 @@ def _join(x: Product, y: Product) -> Product | None:
         return None
     if not x.coefficient.is_constant or x.coefficient.start != 1:
         return None
-    first = own[0].products if isinstance(own[0], Sum) else (Product(ONE, tuple(own)),)
-    second = Product(y.coefficient, tuple(others))
-    return Product(ONE, (*common, Sum((*first, second))), x.over)
+    first = own[0].products if isinstance(own[0], Sum) else (SummedProduct(ONE, tuple(own)),)
+    second = SummedProduct(y.coefficient, tuple(others))
+    return SummedProduct(ONE, (*common, Sum((*first, second))), x.over)
 
 
-def _rename(part: Element | Function | Sum, old: str, new: str) -> Element | Function | Sum:
+def _rename(
+    part: IndexedTensor | FormulaFunction | Sum, old: str, new: str
+) -> IndexedTensor | FormulaFunction | Sum:
     """Return a part of a formula with another name for an axis."""
 
     def rename(function: IndexFunction) -> IndexFunction:
         axes = tuple(new if x == old else x for x in function.axes)
         return replace(function, axis=new if function.axis == old else function.axis, axes=axes)
 
-    if isinstance(part, Element):
-        return Element(part.tensor, tuple(map(rename, part.index)))
-    if isinstance(part, Function):
+    if isinstance(part, IndexedTensor):
+        return IndexedTensor(part.tensor, tuple(map(rename, part.index)))
+    if isinstance(part, FormulaFunction):
         args = tuple(_rename(arg, old, new) for arg in part.args)
-        return Function(part.name, part.detail, args)  # type: ignore[arg-type]
+        return FormulaFunction(part.name, part.detail, args)  # type: ignore[arg-type]
     return Sum(
         tuple(
-            Product(rename(p.coefficient), tuple(_rename(f, old, new) for f in p.factors), p.over)
+            SummedProduct(
+                rename(p.coefficient), tuple(_rename(f, old, new) for f in p.factors), p.over
+            )
             for p in part.products
         )
     )

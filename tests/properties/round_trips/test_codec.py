@@ -19,7 +19,7 @@ from tests.support.lanes import first_of_each
 from gemmproof.bench.record import BenchReport, BenchRequest
 from gemmproof.compiled.guarantees import LaunchPlan
 from gemmproof.compiled.record import Failure, LoweredLaunch
-from gemmproof.draft.task import Draft
+from gemmproof.draft.task import DraftedOptions
 from gemmproof.drift.record import DriftRequest
 from gemmproof.engine.request import (
     CasesRequest,
@@ -51,7 +51,8 @@ from gemmproof.worker.protocol import EVENT_TYPES, WorkerCall, read_event, write
 ROOT = Path(codec.__file__).resolve().parents[1]
 DOCUMENTS = (Report, Drift, BenchReport, MutationReport, AddressMap, Bug, KernelRecord, Inputs)
 SENT = (
-    BenchRequest, CasesRequest, CheckRequest, DotRequest, Draft, DriftRequest, ExplainRequest,
+    BenchRequest, CasesRequest, CheckRequest, DotRequest, DraftedOptions, DriftRequest,
+    ExplainRequest,
     Explanation, Failure,
     GuaranteeRequest, Guarantees, LaunchPlan, LaunchRequest, LoweredLaunch, MutantJudgement,
     MutantRequest, OriginalSurvey, RegisteredKernel, ReproduceRequest, SavedTried, ShrinkRequest,
