@@ -57,6 +57,10 @@ class Layer:
     def forward(self, x, w):
         return plain(x, w)
 
+    @staticmethod
+    def apply(x, w, b):
+        return linear(x, w, b)
+
 
 def torn(x, w, labels):
     raise ValueError("labels must be sorted")
@@ -94,6 +98,11 @@ def test_what_is_drafted_can_be_checked(capsys):
     arguments = shlex.split(draft("loses_a_mask", capsys)[1].splitlines()[0])
     assert main([*arguments[1:], *usual]) == EXIT["fail"]
     assert "loses_a_mask does not stay in bounds" in capsys.readouterr().out
+
+
+def test_a_function_of_a_class_is_called_by_its_full_name(capsys):
+    code, out = draft("Layer.apply", capsys)
+    assert (code, "Layer.apply(a, b, b_)" in out.splitlines()[0]) == (EXIT["pass"], True)
 
 
 def test_a_plain_product_needs_no_options(capsys):

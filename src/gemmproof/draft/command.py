@@ -82,6 +82,6 @@ def _ask(
         (clean(f"{target.name}: no draft: none of {count} was understood"), STYLES["incomplete"])
     ]
     lines += [(clean(f"  {reason}"), "") for reason in reasons]
-    names = ", ".join(name.partition(":")[0] for name in asked)
-    lines.append((clean(f"declare {names} with --call, --operand and --spec"), ""))
+    declared = f"declare {', '.join(asked)} with --call, --operand and --spec"
+    lines.append((clean(declared), ""))
     return lines

@@ -37,8 +37,11 @@ class Declaration:
         return arguments + (["--spec", self.spec] if self.spec else [])
 
 
-def declare(source: WrapperSource, drafted: DraftedCall) -> Declaration:
-    """Return the declaration of a call. Raises Unreadable if no two factors are seen."""
+def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declaration:
+    """Return the declaration of a call of the function that a target names so.
+
+    Raises Unreadable if no two factors are seen.
+    """
     left, right, summed = _find_factors(drafted.formula, drafted.axes)
     letters = {**_LETTERS, summed: "K"}
     names = _label_operands(drafted, left, right)
@@ -76,7 +79,7 @@ def declare(source: WrapperSource, drafted: DraftedCall) -> Declaration:
         elif p.name in values:
             guesses.append(f"{p.name} is {values[p.name]}: by its name only")
     operands += [f"{n}={x}|1.0" for x, n in scalars.items()]
-    call = f"{source.function.__name__}({', '.join(arguments)})"
+    call = f"{name}({', '.join(arguments)})"
     is_plain = not operands and arguments == ["a", "b"]
     spec = "" if spec == "a @ b" and not operands else spec
     return Declaration(

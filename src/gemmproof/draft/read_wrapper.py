@@ -49,7 +49,6 @@ class WrapperSource:
     """The source of a wrapper, and what was read of it.
 
     `sides` are names for dimensions: equal names are equal sizes; `lines` are where they were read.
-    `formats` are torch's types that the source compares with.
     """
 
     function: Callable[..., Any]
@@ -57,7 +56,6 @@ class WrapperSource:
     parameters: dict[str, Parameter]
     sides: dict[Dim, str] = field(default_factory=dict)
     lines: dict[Dim, int] = field(default_factory=dict)
-    formats: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def tensors(self) -> list[Parameter]:
@@ -153,7 +151,7 @@ def _classify(parameter: inspect.Parameter, used: dict[str, int]) -> tuple[str, 
 
 # -- body ----------------------------------------------------------------------------------------
 def _read_body(tree: ast.FunctionDef, source: WrapperSource, first: int) -> None:
-    """Read unpacked shapes, asserted equalities, strides and formats."""
+    """Read unpacked shapes, asserted equalities and strides."""
     equal: list[tuple[ast.expr, ast.expr]] = []
     local: dict[str, Dim] = {}
     for node in ast.walk(tree):
@@ -168,8 +166,6 @@ def _read_body(tree: ast.FunctionDef, source: WrapperSource, first: int) -> None
             _read_call(node, source)
         elif isinstance(node, ast.Subscript):
             _note_rank(node, source)
-        elif isinstance(node, ast.Compare):
-            _read_format(node, source)
     for left, right in equal:
         _read_equal(left, right, source, local)
 
@@ -275,16 +271,6 @@ def _note_rank(node: ast.Subscript, source: WrapperSource) -> None:
 def _at_least(parameter: Parameter, index: int) -> None:
     needed = index + 1 if index >= 0 else -index
     parameter.rank = max(parameter.rank or 1, needed)
-
-
-def _read_format(node: ast.Compare, source: WrapperSource) -> None:
-    """Read `x.dtype == torch.int8`."""
-    texts = [ast.unparse(x) for x in (node.left, *node.comparators)]
-    for text in texts:
-        owner = re.match(r"(\w+)\.dtype$", text)
-        if owner and owner[1] in source.parameters:
-            named = re.findall(r"torch\.(\w+)", " ".join(texts))
-            source.formats.setdefault(owner[1], []).extend(named)
 
 
 # -- docstring -----------------------------------------------------------------------------------

@@ -88,7 +88,6 @@ class DraftedCall:
     axes: tuple[str, ...]
     reader: Reader
     shapes: dict[str, tuple[int, ...]]
-    out_format: str
 
 
 @dataclass(slots=True)
@@ -380,8 +379,7 @@ class CallSearch:
         ):
             raise Unreadable("weights of int32 that are not unpacked")
         shapes = {n: tuple(t.shape) for n, t in tensors.items()}
-        formats = {x: n for n, x in _TORCH.items()}
-        return DraftedCall(call, formula, axes, reader, shapes, formats.get(result.dtype, ""))
+        return DraftedCall(call, formula, axes, reader, shapes)
 
 
 def _has_constant(drafted: DraftedCall) -> bool:

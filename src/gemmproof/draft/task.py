@@ -45,12 +45,12 @@ def draft(request: KernelRef, context: WorkerContext) -> DraftedOptions:
     reasons = [*search.unreadable.items(), *search.refused.items()]
     if drafted is not None:
         try:
-            declared = declare(source, drafted)
+            declared = declare(source, drafted, request.target.function)
             return DraftedOptions(
                 tuple(declared.list_arguments()), declared.guesses, (), (), search.tried
             )
         except Unreadable as error:
             reasons = [(str(error), 1)]
-    asked = tuple(f"{p.name}: {p.kind}" for p in source.parameters.values() if p.required)
+    asked = tuple(p.name for p in source.parameters.values() if p.required)
     common = sorted(reasons, key=lambda x: -x[1])[:MOST_REASONS]
     return DraftedOptions((), (), tuple(reason for reason, _ in common), asked, search.tried)

@@ -48,12 +48,11 @@ ONE_ROW = "one row"  # an axis that nothing depends on
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """An expression, the axes of its value in order, and the strength of its last operation."""
+    """An expression, the axes of its value in order, and if it is a sum or an operation on bits."""
 
     text: str
     axes: tuple[str, ...]
     is_sum: bool = False
-    is_product: bool = False
 
     def inside(self) -> str:
         """Return the expression in parentheses, unless it is a single name or call."""
@@ -110,7 +109,7 @@ class FormulaWriter:
         if common is not None:
             inner = self._sum(Sum(tuple(_scale(p, 1 / common) for p in products)), axes)
             text = f"({inner.text}) * {self._number(abs(common))}"
-            return Text(f"-{text}" if common < 0 else text, inner.axes, is_product=True)
+            return Text(f"-{text}" if common < 0 else text, inner.axes)
         text, parts = "", [self._product(p, axes) for p in sorted(products, key=_rank)]
         for part in parts:
             minus = part.text.startswith("-")
@@ -123,10 +122,7 @@ class FormulaWriter:
         if len(parts) > 1 and " @ " in text:
             self.bound.add(text)
         present = tuple(x for x in axes if any(x in p.axes for p in parts))
-        single = parts[0] if len(parts) == 1 else None
-        return Text(
-            text, present, is_sum=single is None, is_product=bool(single and single.is_product)
-        )
+        return Text(text, present, is_sum=len(parts) > 1)
 
     def _product(self, product: SummedProduct, axes: tuple[str, ...]) -> Text:
         over, coefficient = product.over, product.coefficient
@@ -162,8 +158,7 @@ class FormulaWriter:
             text += inverse.text.removeprefix("1")
         used = {x for p in parts for x in p.axes} | set(coefficient.depends)
         present = tuple(x for x in axes if x in used)
-        count = len(parts) + (abs(coefficient.start) != 1)
-        return Text(text, present, is_product=count > 1)
+        return Text(text, present)
 
     def _contract(
         self,
@@ -181,11 +176,9 @@ class FormulaWriter:
             every = self._all(factors, (*own, over[0]))
             text = f"np.sum({every.text}, axis=-1)"
         self.bound.add(text)
-        is_product = " @ " in text and not text.endswith("]")
         if own != axes and own:
-            text = self._aligned(f"({text})" if is_product else text, own, axes)
-            is_product = False
-        return Text(text, own, is_product=is_product)
+            text = self._aligned(text if _is_whole(text) else f"({text})", own, axes)
+        return Text(text, own)
 
     def _contract_twice(
         self,
@@ -195,15 +188,14 @@ class FormulaWriter:
     ) -> Text:
         """Return a sum over two axes: that of contractions over the one that fewer factors have."""
         counts = {x: sum(x in _axes_of(f) for f in factors) for x in over}
-        inner, outer = sorted(over, key=lambda x: (counts[x], x == over[1]), reverse=False)
+        inner, outer = sorted(over, key=lambda x: counts[x])
         within = [f for f in factors if inner in _axes_of(f)]
         beside = [f for f in factors if f not in within]
-        row, column = axes[:-1], axes[-1:]
-        wide = (*row, outer, *column)
+        wide = (*axes[:-1], outer, axes[-1])
         parts = [self._contract(within, (inner,), wide)]
         parts += [self._factor(f, wide) for f in beside]
         each = self._times(parts, ONE, wide)
-        return Text(f"np.sum({each.text}, axis={len(row)})", axes)
+        return Text(f"np.sum({each.text}, axis={len(axes) - 1})", axes)
 
     def _matrix_product(
         self,
@@ -292,7 +284,7 @@ class FormulaWriter:
             inner = self._sum(logistic, axes)
             return Text(f"sigmoid({inner.text})", inner.axes)
         inner = self._sum(below, axes)
-        return Text(f"1 / {inner.inside()}", inner.axes, is_product=True)
+        return Text(f"1 / {inner.inside()}", inner.axes)
 
     def _element(self, element: IndexedTensor, axes: tuple[str, ...]) -> Text:
         """Return a tensor indexed and turned so that its axes stand as in `axes`."""
