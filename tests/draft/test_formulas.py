@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from tests.corpora.families import grouped_gemm
 from tests.corpora.families.table import RIGHT
 
+from gemmproof.draft.declaration import declare
 from gemmproof.draft.formula import Reader
 from gemmproof.draft.index_functions import IndexFunction, read_function
 from gemmproof.draft.polynomials import Unreadable
+from gemmproof.draft.read_wrapper import read_wrapper
+from gemmproof.draft.search import CallSearch
 from gemmproof.draft.write_formula import FormulaWriter
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
@@ -107,3 +111,11 @@ def test_an_index_is_looked_up_where_it_follows_no_rule():
     for values in (ids[ROWS], ROWS * COLUMNS):
         with pytest.raises(Unreadable):
             read_function(values, axes)
+
+
+@pytest.mark.lane("full")
+def test_offsets_are_not_declared_as_numbers_in_any_order():
+    source = read_wrapper(grouped_gemm.grouped_mm)
+    drafted = CallSearch(source).find()
+    with pytest.raises(Unreadable, match="^offsets are offsets, in an order"):
+        declare(source, drafted, "grouped_mm")

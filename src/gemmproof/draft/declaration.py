@@ -9,10 +9,11 @@ from gemmproof.draft.formula import Sum, list_elements, list_products
 from gemmproof.draft.index_functions import IndexFunction
 from gemmproof.draft.polynomials import Unreadable
 from gemmproof.draft.read_wrapper import WrapperSource
-from gemmproof.draft.search import EXPERTS, ROOM, DraftedCall
+from gemmproof.draft.search import EXPERTS, ROOM, DraftedCall, is_unpacked
 from gemmproof.draft.write_formula import FormulaWriter
 
 _LETTERS = {"M": "M", "N": "N", "batch": "batch"}
+FULL = f" {-(2**31)}..{2**31 - 1}"  # of words from which bits are taken
 _RESERVED = ("a", "b", "c", "M", "N", "K", "batch")
 
 
@@ -40,8 +41,13 @@ class Declaration:
 def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declaration:
     """Return the declaration of a call of the function that a target names so.
 
-    Raises Unreadable if no two factors are seen.
+    Raises Unreadable if no two factors are seen, or if an option cannot state an operand.
     """
+    for element in list_elements(drafted.formula):
+        for function in element.index:
+            if function.counts:  # numbers in any other order would accuse a right kernel
+                reason = "are offsets, in an order that --operand cannot state: use conftest.py"
+                raise Unreadable(f"{function.gather} {reason}")
     left, right, summed = _find_factors(drafted.formula, drafted.axes)
     letters = {**_LETTERS, summed: "K"}
     names = _label_operands(drafted, left, right)
@@ -59,8 +65,8 @@ def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declarati
         guesses.append(f"{n} is {text}: {_explain(source, n, parameter.why)}")
         if usual.get(n) == sides[n] and formats[n] == first:
             continue
-        if draft.format in ("int32", "int64") and n not in (left, right):
-            text += f" 0..{EXPERTS - 1}"
+        if draft.format in ("int32", "int64"):
+            text += FULL if is_unpacked(drafted.formula, n) else f" 0..{EXPERTS - 1}"
         read = any(e.tensor == n for e in list_elements(drafted.formula))
         use = (" updated" if read else " written") if draft.written else ""
         operands.append(f"{names[n]}={text}{use}")

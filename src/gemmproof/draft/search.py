@@ -18,6 +18,7 @@ from gemmproof.draft.formula import FormulaFunction, Reader, Sum, list_elements,
 from gemmproof.draft.polynomials import Unreadable
 from gemmproof.draft.read_wrapper import Parameter, WrapperSource
 from gemmproof.properties.contract import evaluate_relation
+from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.provenance import words_of
 from gemmproof.reference.simulator.call import run
 from gemmproof.reference.simulator.element_terms import ElementTerms
@@ -50,11 +51,6 @@ _BESIDES = re.compile(
 _INTEGERS = re.compile(
     r"ids|idx|index|indices|offs|ptr$|lens?$|sizes?$|indptr|cu_|counts?|map$", re.I
 )
-_TORCH = {name: getattr(torch, x) for name, x in (
-    ("fp16", "float16"), ("bf16", "bfloat16"), ("fp32", "float32"), ("fp8e4m3", "float8_e4m3fn"),
-    ("fp8e5m2", "float8_e5m2"), ("int8", "int8"), ("uint8", "uint8"), ("int32", "int32"),
-    ("int64", "int64"),
-)}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +312,8 @@ class CallSearch:
             if p.kind == "tensor" or not p.required:
                 continue
             if p.kind == "dtype":
-                values[p.name] = _TORCH[factor if factor in ("fp16", "bf16", "fp32") else "bf16"]
+                half = factor if factor in ("fp16", "bf16", "fp32") else "bf16"
+                values[p.name] = getattr(torch, FORMATS[half].dtype)
             elif p.kind == "bool":
                 values[p.name] = False
             elif p.kind == "float":
@@ -375,7 +372,7 @@ class CallSearch:
             raise Unreadable("a result without a product of matrices")
         reader.sizes |= dict(zip(axes, numbers.shape, strict=True))
         if any(
-            call.tensors[n].format == "int32" and not _is_unpacked(formula, n) for n in call.factors
+            call.tensors[n].format == "int32" and not is_unpacked(formula, n) for n in call.factors
         ):
             raise Unreadable("weights of int32 that are not unpacked")
         shapes = {n: tuple(t.shape) for n, t in tensors.items()}
@@ -391,13 +388,13 @@ def _has_constant(drafted: DraftedCall) -> bool:
     )
 
 
-def _is_unpacked(part: Any, name: str) -> bool:
+def is_unpacked(part: Any, name: str) -> bool:
     """Return whether a formula takes bits of a tensor's elements."""
     if isinstance(part, FormulaFunction):
         own = part.name in ("arith.shrsi", "arith.shrui", "arith.andi")
-        return (own and name in repr(part)) or any(_is_unpacked(x, name) for x in part.args)
+        return (own and name in repr(part)) or any(is_unpacked(x, name) for x in part.args)
     if isinstance(part, Sum):
-        return any(_is_unpacked(f, name) for p in part.products for f in p.factors)
+        return any(is_unpacked(f, name) for p in part.products for f in p.factors)
     return False
 
 
@@ -418,7 +415,7 @@ def _draw(
 ) -> torch.Tensor:
     """Return a tensor of small numbers, which no format rounds; indices are in range."""
     shape = draft.shape(sizes)
-    dtype = _TORCH[draft.format]
+    dtype = getattr(torch, FORMATS[draft.format].dtype)
     if draft.format in ("int32", "int64") and _INTEGERS.search(name):
         if re.search("offs|cu_|ptr|indptr", name):
             cuts = np.sort(generator.integers(0, sizes["M"] + 1, max(shape[0] - 1, 0)))
