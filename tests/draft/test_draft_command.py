@@ -62,6 +62,10 @@ class Layer:
         return linear(x, w, b)
 
 
+def idle(x, w):
+    return torch.empty((x.shape[0], w.shape[1]), device=x.device, dtype=x.dtype)
+
+
 def torn(x, w, labels):
     raise ValueError("labels must be sorted")
 """
@@ -114,6 +118,11 @@ def test_what_must_be_declared_is_named(capsys, texts):
     code, out = draft("torn", capsys)
     assert code == EXIT["incomplete"]
     texts("a wrapper that is not understood", out)
+
+
+def test_a_result_that_no_kernel_stores_is_not_drafted(capsys):
+    code, out = draft("idle", capsys)
+    assert (code, "a result that no kernel stored" in out) == (EXIT["incomplete"], True)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ import torch
 from tests.corpora.families.table import RIGHT
 
 from gemmproof.draft.declaration import declare
-from gemmproof.draft.formula import Reader
+from gemmproof.draft.formula import IndexedTensor, Reader, Sum, SummedProduct
 from gemmproof.draft.index_functions import IndexFunction, read_function
 from gemmproof.draft.polynomials import Unreadable
-from gemmproof.draft.read_wrapper import read_wrapper
-from gemmproof.draft.search import CallSearch
+from gemmproof.draft.search import DraftedCall
 from gemmproof.draft.write_formula import FormulaWriter
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import tensors_of
@@ -112,10 +111,9 @@ def test_an_index_is_looked_up_where_it_follows_no_rule():
             read_function(values, axes)
 
 
-@pytest.mark.lane("full")
 def test_offsets_are_not_declared_as_numbers_in_any_order():
-    launch = KERNELS["grouped_mm"].launch
-    source = read_wrapper(getattr(launch, "func", launch))
-    drafted = CallSearch(source).find()
+    group = IndexFunction("M", start=1, gather="offsets", counts=True)
+    product = SummedProduct(IndexFunction(start=1), (IndexedTensor("b", (group,)),))
+    drafted = DraftedCall(None, Sum((product,)), AXES[2], None, {})
     with pytest.raises(Unreadable, match="order that --operand cannot state"):
-        declare(source, drafted, "grouped_mm")
+        declare(None, drafted, "grouped_mm")

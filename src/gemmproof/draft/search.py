@@ -359,8 +359,9 @@ class CallSearch:
         call = replace(call, tensors=tensors_drafted)
         if not isinstance(result, torch.Tensor) or not 1 <= result.dim() <= 3:
             raise Unreadable("a result that is no tensor of one to three dimensions")
-        storage = terms.storage_of(result)
-        numbers = terms.of_tensor(storage, result)
+        if not terms.has_stored(result):
+            raise Unreadable("a result that no kernel stored")
+        numbers = terms.of_tensor(terms.storage_of(result), result)
         integers = {
             n: t.numpy() for n, t in tensors.items() if t.dtype in (torch.int32, torch.int64)
         }
