@@ -248,6 +248,7 @@ class KernelUnderTest:
         device_only: The simulator cannot run the kernel (Gluon): it is judged on a GPU alone.
         predicted_by: A wrapper that gives the same bits as a `device_only` kernel, from which they
             are predicted, or None.
+        draft: The operands and the formula are a draft that nobody confirmed: a check cannot pass.
 
     Raises:
         ValueError: A value is wrong; one line.
@@ -261,6 +262,7 @@ class KernelUnderTest:
     spec: Callable[..., Any] | None = None
     device_only: bool = False
     predicted_by: Callable[..., Any] | None = None
+    draft: bool = False
 
     def __post_init__(self) -> None:
         require(

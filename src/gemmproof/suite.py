@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gemmproof.properties.finding import UNEXPECTED
-from gemmproof.report.record import NOT_APPLICABLE, NOT_EXERCISED, NOT_RUN
+from gemmproof.report.record import NOT_APPLICABLE, NOT_EXERCISED, NOT_RUN, UNCONFIRMED
 from gemmproof.report.text import clean, finding_text, proof_text
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _is_incomplete(result: PropertyResult, report: Report) -> bool:
 
     An unfinished check fails the items of what it has not judged; one item in any case.
     """
-    unfinished = report.verdict in ("error", "incomplete")
+    unfinished = report.verdict in UNCONFIRMED
     if result.status == NOT_RUN:  # a case that fails when simulated is not launched
         return unfinished or (result.backend == "cuda" and report.verdict != "pass")
     has_unjudged = any(p.status == NOT_RUN for p in report.properties)

@@ -213,7 +213,8 @@ class KernelRef:
 
     It is the one that `conftest` registers as `name`, or the function that `target` names under
     `contract`, called by `calling`. `format` is the only one to judge of a registered kernel, ""
-    for all of its contract. Imports search the folders of `path` first.
+    for all of its contract. Imports search the folders of `path` first. `draft`: the calling was
+    drafted, and nobody confirmed it.
     """
 
     name: str
@@ -225,6 +226,7 @@ class KernelRef:
     calling: Calling = field(default_factory=Calling)
     format: str = ""
     path: tuple[str, ...] = ()
+    draft: bool = False
 
 
 def parse(text: str) -> Target:
@@ -257,7 +259,7 @@ def load(
     TargetError if the import fails, the name is missing, or f(a, b) with the operands by name
     cannot be called.
     """
-    module = _load(target)
+    module = load_module(target)
     value = _find_in(module, target)
     if call is not None:
         try:
@@ -268,11 +270,11 @@ def load(
     return cast(Callable[..., Any], value)
 
 
-def find_function(target: Target) -> Callable[..., Any]:
-    """Return what `target` names, however it is called. Raises TargetError if nothing is there."""
+def find_function(target: Target, module: ModuleType) -> Callable[..., Any]:
+    """Return what `target` names in its module, however it is called. Raises TargetError."""
     from gemmproof.properties.kernel import is_triton
 
-    function = _find_in(_load(target), target)
+    function = _find_in(module, target)
     if is_triton(function):
         raise TargetError(f"{target}: got a Triton kernel, expected the wrapper that launches it")
     if not callable(function):
@@ -280,7 +282,8 @@ def find_function(target: Target) -> Callable[..., Any]:
     return cast(Callable[..., Any], function)
 
 
-def _load(target: Target) -> ModuleType:
+def load_module(target: Target) -> ModuleType:
+    """Return the module that holds a target, imported in this process. Raises TargetError."""
     return load_file(Path(target.path)) if target.is_file else _load_module(target.path)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from gemmproof.target import Target
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # attributes only of tensors: a launch in a function of sizes passes on two parameters, too
@@ -17,6 +20,8 @@ _OF_TENSORS = frozenset(
         *("element_size", "new_empty", "transpose", "unsqueeze"),
     )
 )
+# names that a launch passes on for a tensor, never for a size
+_TENSOR = re.compile(r"[a-d]|[qkvwxy]|inputs?|outputs?|out|weights?|bias|scales?")
 _LAUNCH, _UNKNOWN = "a launch", "unknown"  # callees that are not names of the file
 
 
@@ -108,6 +113,23 @@ def find_wrappers(path: Path) -> list[Wrapper]:
     ]
     public = [w for w in listed if not w.name.rpartition(".")[2].startswith("_")] or listed
     return [w for w in public if not w.needs or w.name not in called] or public
+
+
+def count_required(target: Target) -> int | None:
+    """Return how many arguments a target needs, by its file; None if that is not known."""
+    path = Path(target.file)
+    if not path.is_file():
+        return None
+    try:
+        functions = {function.name: function for function in _list_functions(_parse(path).body)}
+    except ValueError:
+        return None
+    function = functions.get(target.function)
+    if function is None or function.node.args.vararg is not None:
+        return None
+    needs = _list_needs(function)
+    first = len(function.parameters) - len(function.node.args.defaults)
+    return min(first, 2) + len(needs)
 
 
 def _parse(path: Path) -> ast.Module:
@@ -279,7 +301,14 @@ def _count_tensors(function: _Candidate) -> int:
         and isinstance(node.value, ast.Name)
         and node.attr in _OF_TENSORS
     }
-    return len((declared | used) & set(function.parameters))
+    launched = {
+        given.id
+        for node in ast.walk(function.node)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)
+        for given in node.args
+        if isinstance(given, ast.Name) and _TENSOR.fullmatch(given.id)
+    }
+    return len((declared | used | launched) & set(function.parameters))
 
 
 def _list_needs(function: _Candidate) -> tuple[str, ...]:

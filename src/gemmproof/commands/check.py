@@ -13,16 +13,19 @@ from gemmproof.commands import groups
 from gemmproof.commands import output as forms
 from gemmproof.commands.list import find_only_wrapper
 from gemmproof.commands.output import answer, note_unpredicted, unwritable
-from gemmproof.engine.assemble import make_error
+from gemmproof.draft.command import declare, draft_target, list_draft, list_reasons
+from gemmproof.engine.assemble import make_error, make_unjudged
 from gemmproof.engine.request import PRINTED, CheckRequest
 from gemmproof.engine.saved_cases import find_store, judge_kept, note_kept
 from gemmproof.options import Command, argument, flag, group
 from gemmproof.report.files import Writer, write_json
 from gemmproof.report.record import EXIT, Report
 from gemmproof.report.text import Line, Reproduce, add_commands, clean, lines, list_gaps
-from gemmproof.target import Calling, TargetError, parse
+from gemmproof.target import Calling, Target, TargetError, parse
 from gemmproof.terminal import progress, say
+from gemmproof.worker.ends import WorkerExit
 from gemmproof.worker.supervisor import preload
+from gemmproof.wrappers import count_required
 
 SHOWN_PRINTS = 40  # lines of what a kernel prints for a single case
 
@@ -95,9 +98,66 @@ def prepare(options: CheckOptions) -> Callable[[], int]:
         request = request_of(options)
     except (TargetError, ValueError) as error:
         return partial(_answer, options, make_error(options.target, str(error)))
+    can_draft = options.calling.is_plain and options.judge.case is None
+    assert request.kernel.target is not None
+    if can_draft and count_required(request.kernel.target) not in (2, None):
+        return _draft(options, request.kernel.target)
+    report, worker = _judge(options, request)
+    if can_draft and _may_take_others(report):
+        drafted = _draft(options, request.kernel.target, is_needed=False)
+        if drafted is not None:
+            return drafted
+    return _complete(options, report, worker)
+
+
+def _judge(options: CheckOptions, request: CheckRequest) -> tuple[Report, WorkerExit]:
+    """Judge a kernel, and save its failing cases."""
     with progress(request.name, options.quiet) as listener:
         store = find_store(options.judge.saved_cases, request)
-        report, worker = judge_kept(request, options.worker.limits, store, listener)
+        return judge_kept(request, options.worker.limits, store, listener)
+
+
+def _may_take_others(report: Report) -> bool:
+    """Return whether a wrapper may take other operands than a[M, K] and b[K, N]."""
+    return report.verdict == "error" or any(
+        f.property == "runs_to_completion" and f.backend == "simulator" for f in report.findings
+    )
+
+
+def _draft(
+    options: CheckOptions, target: Target, is_needed: bool = True
+) -> Callable[[], int] | None:
+    """Draft the declaration of a target, and judge it so.
+
+    None, unless a draft `is_needed`, if there is none or the wrapper takes a[M, K] and b[K, N].
+    """
+    with progress(target.name, options.quiet) as listener:
+        worker, draft = draft_target(target, options.worker.limits, listener)
+    if draft is None or not draft.is_drafted or draft.is_plain:
+        if not is_needed:
+            return None
+        if draft is None:
+            text = worker.explain_failure(target.name) or f"no draft: {worker.how}"
+            return partial(_answer, options, make_error(options.target, text))
+        text = f"no draft of its declaration: declare {', '.join(draft.asked)}"
+        report = make_unjudged(options.target, text)
+        return partial(_answer, options, report, more=list_reasons(target, draft))
+    options = replace(
+        options, contract=declare(options.contract, draft), calling=draft.calling
+    )
+    try:
+        request = request_of(options)
+    except (TargetError, ValueError) as error:
+        return partial(_answer, options, make_error(options.target, str(error)))
+    request = replace(request, kernel=replace(request.kernel, draft=True))
+    report, worker = _judge(options, request)
+    return _complete(options, report, worker, list_draft(target, draft))
+
+
+def _complete(
+    options: CheckOptions, report: Report, worker: WorkerExit, more: Sequence[Line] = ()
+) -> Callable[[], int]:
+    """Return the function that answers with a report."""
     report = replace(note_kept(report, worker), target=options.target)
     if options.strict and report.verdict == "pass" and list_gaps(report):
         report = report.with_note("--strict: what was not judged is a failure", "fail")
@@ -105,7 +165,7 @@ def prepare(options: CheckOptions) -> Callable[[], int]:
     shows_output = options.judge.case or worker.is_internal
     printed = worker.read_part(PRINTED, tuple[str, ...]) or ()
     output = worker.output if shows_output else ""
-    return partial(_answer, options, report, output=output, printed=printed)
+    return partial(_answer, options, report, output=output, printed=printed, more=more)
 
 
 def request_of(options: CheckOptions) -> CheckRequest:
@@ -154,5 +214,6 @@ def _answer(
         code = answer(options, code, text, written, to_stderr=True)
     else:
         body = [*lines(report, reproduce), *note_unpredicted(options.search.gpu), *_hint(report)]
+        body += [("", ""), *more] if more else []
         code = answer(options, code, [*head, *body, *forms.list_notes(*context)], written)
     return forms.summarise(code, report.verdict, *context)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from gemmproof.commands import groups
 from gemmproof.commands.output import answer, answer_death, refuse
-from gemmproof.options import Command, argument, group
+from gemmproof.draft.record import DraftedOptions
+from gemmproof.options import Command, argument, group, spell
 from gemmproof.report.record import EXIT
-from gemmproof.report.text import STYLES, Line, clean
+from gemmproof.report.text import STYLES, Line, clean, format_table
 from gemmproof.target import KernelRef, Target, TargetError, parse
 from gemmproof.terminal import progress
-from gemmproof.worker.supervisor import watch
+from gemmproof.worker.ends import WorkerExit
+from gemmproof.worker.protocol import Listener
+from gemmproof.worker.supervisor import Limits, watch
 
 DRAFT = "gemmproof.draft.task:draft"
 MEANING = (
-    "The formula was read from the kernel. A pass with it shows that the kernel is consistent with",
-    "itself (masks, addresses, rounding, every size), not that it computes what you mean. Read the",
-    "formula: with it in your command or in conftest.py it is yours.",
+    "The formula was read from the kernel. A check with it shows that the kernel is consistent with",
+    "itself (masks, addresses, races, rounding, every size), not that it computes what you mean.",
 )
+CONFIRM = "Read the draft; the command confirms it:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,8 @@ class DraftOptions:
     command: ClassVar = Command(
         "draft",
         help="draft the options for a wrapper that takes more than a and b",
-        description="Draft --call, --operand and --spec for a wrapper: from its signature, its"
-        " shapes and docstring, and from the formula that its kernels compute in one simulated"
+        description="Draft --call, --operand, --sizes and --spec for a wrapper: from its signature,"
+        " its shapes and docstring, and from the formula that its kernels compute in one simulated"
         " call.",
         examples=("gemmproof draft my_layers.py:linear",),
         exits="0 drafted, 2 bad usage or target, 3 no call was understood",
@@ -43,45 +46,60 @@ class DraftOptions:
 
 
 def run(options: DraftOptions) -> int:
-    """Draft in a worker, and print the command with each guess."""
-    from gemmproof.draft.task import DraftedOptions
-
+    """Draft in a worker, and print the command with the origin of each of its parts."""
     try:
         target = parse(options.target)
     except TargetError as error:
         return refuse(options, str(error))
-    request = KernelRef(target.name, target=target)
     with progress(target.name, options.quiet) as listener:
-        worker = watch(DRAFT, request, options.worker.limits, listener)
-    draft = worker.read_result(DraftedOptions)
+        worker, draft = draft_target(target, options.worker.limits, listener)
     if draft is None:
         return answer_death(options, worker, target.name, "a draft")
-    if not draft.asked:
-        return answer(options, EXIT["pass"], _show(target, draft.arguments, draft.guesses))
-    return answer(
-        options, EXIT["incomplete"], _ask(target, draft.asked, draft.reasons, draft.tried)
+    if draft.is_drafted:
+        return answer(options, EXIT["pass"], list_draft(target, draft))
+    return answer(options, EXIT["incomplete"], list_reasons(target, draft))
+
+
+def draft_target(
+    target: Target, limits: Limits, listener: Listener = lambda event: None
+) -> tuple[WorkerExit, DraftedOptions | None]:
+    """Draft the declaration of a target in a worker; None if the worker gave no answer."""
+    worker = watch(DRAFT, KernelRef(target.name, target=target), limits, listener)
+    return worker, worker.read_result(DraftedOptions)
+
+
+def declare(
+    contract: groups.ContractOptions, draft: DraftedOptions
+) -> groups.ContractOptions:
+    """Return the options of a contract, with those of a draft where they have the default."""
+    usual = groups.ContractOptions()
+    return replace(
+        contract,
+        dtype=contract.dtype or ((draft.dtype,) if draft.dtype != "fp16" else ()),
+        sizes=contract.sizes if contract.sizes != usual.sizes else draft.sizes,
+        batched=contract.batched or draft.batched,
     )
 
 
-def _show(target: Target, arguments: tuple[str, ...], guesses: tuple[str, ...]) -> list[Line]:
-    """Return the command, where each part comes from, and what a pass with it means."""
-    command = f"gemmproof check {shlex.join([str(target), *arguments])}"
-    lines: list[Line] = [(clean(command), "bold")]
-    lines += [(clean(f"  {guess}"), "") for guess in guesses]
-    if arguments:
-        lines += [("", ""), *((text, "") for text in MEANING)]
-    return lines
+def list_draft(target: Target, draft: DraftedOptions) -> list[Line]:
+    """Return the lines of a draft: its parts with their origins, and the command to paste."""
+    contract = declare(groups.ContractOptions(), draft)
+    arguments = [*spell(contract), *spell(draft.calling)]
+    command = shlex.join(["gemmproof", "check", str(target), *arguments])
+    rows = [(clean(guess.text), clean(guess.origin)) for guess in draft.guesses]
+    lines: list[Line] = [("drafted:", "bold")]
+    lines += [(f"  {line}", "") for line in format_table(rows, "ll", width=96)]
+    lines += [(text, "") for text in (*MEANING, CONFIRM)]
+    return [*lines, (clean(f"  {command}"), "")]
 
 
-def _ask(
-    target: Target, asked: tuple[str, ...], reasons: tuple[str, ...], tried: int
-) -> list[Line]:
-    """Return what must be declared by hand, and why no call was understood."""
-    count = f"{tried} call{'s' * (tried != 1)}"
+def list_reasons(target: Target, draft: DraftedOptions) -> list[Line]:
+    """Return the lines of a target without a draft: why, and what must be declared by hand."""
+    count = f"{draft.tried} call{'s' * (draft.tried != 1)}"
     lines: list[Line] = [
         (clean(f"{target.name}: no draft: none of {count} was understood"), STYLES["incomplete"])
     ]
-    lines += [(clean(f"  {reason}"), "") for reason in reasons]
-    declared = f"declare {', '.join(asked)} with --call, --operand and --spec"
+    lines += [(clean(f"  {reason}"), "") for reason in draft.reasons]
+    declared = f"declare {', '.join(draft.asked)} with --call, --operand and --spec"
     lines.append((clean(declared), ""))
     return lines

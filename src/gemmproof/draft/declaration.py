@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,10 @@ from gemmproof.draft.formula import Sum, list_elements, list_products
 from gemmproof.draft.index_functions import IndexFunction
 from gemmproof.draft.polynomials import Unreadable
 from gemmproof.draft.read_wrapper import WrapperSource
+from gemmproof.draft.record import Guess
 from gemmproof.draft.search import EXPERTS, ROOM, DraftedCall, is_unpacked
 from gemmproof.draft.write_formula import FormulaWriter
+from gemmproof.target import Calling
 
 _LETTERS = {"M": "M", "N": "N", "batch": "batch"}
 FULL = f" {-(2**31)}..{2**31 - 1}"  # of words from which bits are taken
@@ -19,23 +22,13 @@ _RESERVED = ("a", "b", "c", "M", "N", "K", "batch")
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The values of options, and a line for each guess: what it is, and where it comes from."""
+    """The values of options, the origin of each, and the sizes of the call it was read from."""
 
     dtype: str
     batched: bool
-    call: str
-    operands: tuple[str, ...]
-    spec: str
-    guesses: tuple[str, ...]
-
-    def list_arguments(self) -> list[str]:
-        """Return the options of `gemmproof check`."""
-        arguments = [] if self.dtype == "fp16" else ["--dtype", self.dtype]
-        arguments += ["--batched"] if self.batched else []
-        arguments += ["--call", self.call] if self.call else []
-        for operand in self.operands:
-            arguments += ["--operand", operand]
-        return arguments + (["--spec", self.spec] if self.spec else [])
+    calling: Calling
+    guesses: tuple[Guess, ...]
+    sizes: Mapping[str, int]
 
 
 def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declaration:
@@ -50,6 +43,8 @@ def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declarati
                 raise Unreadable(f"{function.gather} {reason}")
     left, right, summed = _find_factors(drafted.formula, drafted.axes)
     letters = {**_LETTERS, summed: "K"}
+    known_sizes = drafted.reader.sizes
+    sizes = {x: known_sizes[axis] for axis, x in letters.items() if axis in known_sizes}
     names = _label_operands(drafted, left, right)
     sides = {n: _sides(source, drafted, n, letters) for n in drafted.call.tensors}
     operands, guesses = [], []
@@ -62,7 +57,8 @@ def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declarati
     for n, draft in drafted.call.tensors.items():
         text = f"{formats[n]}[{', '.join(sides[n])}]"
         parameter = source.parameters[n]
-        guesses.append(f"{n} is {text}: {_explain(source, n, parameter.why)}")
+        known = names[n] if names[n] == n else f"{names[n]} ({n})"
+        guesses.append(Guess(f"{known} = {text}", _explain(source, n, parameter.why)))
         if usual.get(n) == sides[n] and formats[n] == first:
             continue
         if draft.format in ("int32", "int64"):
@@ -81,16 +77,16 @@ def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declarati
     arguments = [*by_position, *(f"{n}={x}" for n, x in by_name.items())]
     for p in source.parameters.values():
         if not p.required and p.name not in given:
-            guesses.append(f"{p.name} is left at its default, {p.default!r}")
+            guesses.append(Guess(f"{p.name} = {p.default!r}", "left at its default"))
         elif p.name in values:
-            guesses.append(f"{p.name} is {values[p.name]}: by its name only")
+            guesses.append(Guess(f"{p.name} = {values[p.name]}", "by its name only"))
     operands += [f"{n}={x}|1.0" for x, n in scalars.items()]
     call = f"{name}({', '.join(arguments)})"
     is_plain = not operands and arguments == ["a", "b"]
     spec = "" if spec == "a @ b" and not operands else spec
-    return Declaration(
-        first, batched, "" if is_plain else call, tuple(operands), spec, tuple(guesses)
-    )
+    guesses.append(Guess(f"c = {spec or 'a @ b'}", "read from the kernel"))
+    calling = Calling(None if is_plain else call, tuple(operands), spec or None)
+    return Declaration(first, batched, calling, tuple(guesses), sizes)
 
 
 def _find_factors(formula: Sum, axes: tuple[str, ...]) -> tuple[str, str, str]:
@@ -133,9 +129,10 @@ def _sides(
     for dim, size in enumerate(shape):
         own = drafted.call.tensors[name].sides[dim]
         known = own if isinstance(own, str) and own != "experts" else ""
-        text = known if source.sides.get((name, dim)) else ""
-        for element in uses:
-            text = text or _side(element.index[dim], size, drafted.reader.sizes, letters)
+        along = [_side(x.index[dim], size, drafted.reader.sizes, letters) for x in uses]
+        text = next((x for x in along if x in letters.values()), "")
+        text = text or (known if source.sides.get((name, dim)) else "")
+        text = text or next(filter(None, along), "")
         text = text or known
         if not text and size == ROOM:
             text = "1" if uses else "M"
@@ -166,8 +163,8 @@ def _explain(source: WrapperSource, name: str, why: str) -> str:
     """Return where a tensor's shape comes from."""
     lines = sorted({line for (n, _), line in source.lines.items() if n == name})
     if lines:
-        return f"read from the source, line {lines[0]}"
-    return f"a tensor by {why}; how the kernel indexes it gives its shape"
+        return f"read, line {lines[0]}"
+    return f"a tensor by {why}; its shape is read from the kernel's offsets"
 
 
 def _value_text(
@@ -180,6 +177,8 @@ def _value_text(
     """Return the text of a value in --call: a size by a shape that has it."""
     if isinstance(x, float):
         return next(n for n, other in drafted.call.values.items() if other == x)
+    if type(x).__name__ == "Config":
+        return f"triton.Config({x.kwargs}, num_warps={x.num_warps}, num_stages={x.num_stages})"
     if not isinstance(x, str):
         return str(x)
     for n, own in sides.items():

@@ -25,6 +25,7 @@ _TENSOR_NAME = re.compile(
 _SHAPE = re.compile(r"(\w+)\.(?:shape|size\(\))$")
 _SIDE = re.compile(r"(\w+)\.(?:shape\[(-?\d+)\]|size\((?:dim=)?(-?\d+)\))$")
 _NDIM = re.compile(r"(\w+)\.(?:ndim|dim\(\))$")
+MOST_CALLEES = 2  # functions that are read one inside the other
 Dim = tuple[str, int]  # a parameter, and one of its dimensions, counted from the first
 
 
@@ -75,8 +76,8 @@ class WrapperSource:
         return by_position, by_name
 
 
-def read_wrapper(function: Callable[..., Any]) -> WrapperSource:
-    """Read a wrapper's signature, docstring and body.
+def read_wrapper(function: Callable[..., Any], depth: int = 0) -> WrapperSource:
+    """Read a wrapper's signature, docstring and body, and the functions that it passes tensors to.
 
     Raises ValueError for a method, and for a function without its source.
     """
@@ -101,7 +102,46 @@ def read_wrapper(function: Callable[..., Any]) -> WrapperSource:
         source.parameters[name] = Parameter(name, kind, why, required, default, None, only)
     _read_body(tree, source, first)
     _read_docstring(ast.get_docstring(tree) or "", source)
+    if depth < MOST_CALLEES:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                _read_callee(node, source, depth)
     return source
+
+
+def _read_callee(node: ast.Call, source: WrapperSource, depth: int) -> None:
+    """Read what a function of Python, or an autograd function, does with a tensor it is given."""
+    callee, skipped = _find_callee(node.func, source.function.__globals__)
+    if callee is None:
+        return
+    try:
+        other = read_wrapper(callee, depth + 1)
+    except (ValueError, StopIteration, SyntaxError):
+        return
+    parameters = list(other.parameters.values())[skipped:]
+    pairs = list(zip(node.args, parameters, strict=False))
+    pairs += [(k.value, other.parameters[k.arg]) for k in node.keywords if k.arg in other.parameters]
+    for given, parameter in pairs:
+        own = source.parameters.get(given.id) if isinstance(given, ast.Name) else None
+        if own is None or parameter.kind != "tensor":
+            continue
+        if own.kind != "tensor" and own.why == "its name":
+            own.kind, own.why = "tensor", f"its use in {callee.__name__}"
+        own.rank = own.rank or parameter.rank
+        for (name, dim), side in other.sides.items():
+            if name == parameter.name and (own.name, dim) not in source.sides:
+                source.sides[own.name, dim] = side
+
+
+def _find_callee(func: ast.expr, known: Mapping[str, Any]) -> tuple[Callable[..., Any] | None, int]:
+    """Return the function of Python that a call names, and how many parameters torch adds."""
+    if isinstance(func, ast.Name):
+        value = known.get(func.id)
+        return (value, 0) if inspect.isfunction(value) else (None, 0)
+    if isinstance(func, ast.Attribute) and func.attr == "apply" and isinstance(func.value, ast.Name):
+        forward = getattr(known.get(func.value.id), "forward", None)
+        return (forward, 1) if inspect.isfunction(forward) else (None, 0)
+    return None, 0
 
 
 def _list_used(tree: ast.FunctionDef) -> dict[str, int]:
@@ -144,6 +184,8 @@ def _classify(parameter: inspect.Parameter, used: dict[str, int]) -> tuple[str, 
         return "float", "its name"
     if _TENSOR_NAME.search(parameter.name) and len(parameter.name) < 40:
         return "tensor", "its name"
+    if re.search(r"config|cfg", parameter.name, re.IGNORECASE):
+        return "unknown", "its name"
     if re.fullmatch(r"[MNKE]|num_\w+|n_\w+|\w*size\w*|\w*_k|top_?k", parameter.name):
         return "int", "its name"
     return ("unknown" if default is None else "tensor"), "its name"
@@ -227,6 +269,8 @@ def _read_equal(
         for part, other in zip(left.elts, right.elts, strict=False):
             _read_equal(part, other, source, local)
         return
+    for one, other in ((left, right), (right, left)):
+        _read_packed(one, other, source, local)
     sides = [_find_side(x, source, local) for x in (left, right)]
     texts = [ast.unparse(x) for x in (left, right)]
     for text, other in ((texts[0], right), (texts[1], left)):
@@ -245,13 +289,44 @@ def _read_equal(
             source.sides[dim] = first
 
 
+def _read_packed(
+    whole: ast.expr, packed: ast.expr, source: WrapperSource, local: dict[str, Dim]
+) -> None:
+    """Read a dimension of packed elements: K == w.shape[0] * 8."""
+    if not isinstance(packed, ast.BinOp):
+        return
+    for inner, factor in ((packed.left, packed.right), (packed.right, packed.left)):
+        side, count = _find_side(inner, source, local), _read_integer(factor, source)
+        own = _find_side(whole, source, local)
+        if side is None or count is None or own is None:
+            continue
+        name = source.sides.setdefault(own, f"{own[0]}_{own[1]}")
+        if isinstance(packed.op, ast.Mult):
+            source.sides[side] = f"{name} // {count}"
+        elif isinstance(packed.op, ast.FloorDiv) and inner is packed.left:
+            source.sides[own] = f"{source.sides.get(side, name)} // {count}"
+        return
+
+
+def _read_integer(node: ast.expr, source: WrapperSource) -> int | None:
+    """Return the value of a literal, a default or a global of the module; None if unknown."""
+    value: Any = None
+    if isinstance(node, ast.Constant):
+        value = node.value
+    elif isinstance(node, ast.Name):
+        parameter = source.parameters.get(node.id)
+        value = parameter.default if parameter else source.function.__globals__.get(node.id)
+    return value if type(value) is int else None
+
+
 def _find_side(node: ast.expr, source: WrapperSource, local: dict[str, Dim]) -> Dim | None:
     text = ast.unparse(node)
     if isinstance(node, ast.Name):
         return local.get(node.id)
     side = _SIDE.match(text)
     if side and side[1] in source.parameters:
-        return side[1], int(side[2] or side[3])
+        at, rank = int(side[2] or side[3]), source.parameters[side[1]].rank
+        return side[1], at + rank if at < 0 and rank else at
     return None
 
 

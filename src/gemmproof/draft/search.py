@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,7 +22,8 @@ from gemmproof.reference.provenance import words_of
 from gemmproof.reference.simulator.call import run
 from gemmproof.reference.simulator.element_terms import ElementTerms
 
-SECONDS = 30.0  # for a search
+MOST_CALLS = 48  # that are tried
+SECONDS = 10.0  # counted, of one call
 AXES = {1: ("M",), 2: ("M", "N"), 3: ("batch", "M", "N")}
 MOST_ROWS, MOST_COLUMNS = 8, 144  # of a result that are read
 ROOM = 288  # of a dimension of unknown size: more than any other dimension has
@@ -51,6 +51,12 @@ _BESIDES = re.compile(
 _INTEGERS = re.compile(
     r"ids|idx|index|indices|offs|ptr$|lens?$|sizes?$|indptr|cu_|counts?|map$", re.I
 )
+
+
+_USUAL = (
+    (r"warps", 4), (r"stages", 2), (r"split", 1), (r"group_size_m|group_m\b|gm$", 8),
+    (r"bl(oc)?k|^b[mnk]$|tile", 32), (r"group_?size|groupsize", 64), (r"bits", 4), (r"ctas", 1),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +94,32 @@ class DraftedCall:
 
 @dataclass(slots=True)
 class CallSearch:
-    """The search for a call of one wrapper; `refused` are the reasons of those that failed."""
+    """The search for a call of one wrapper.
+
+    `advance` is called before each call. `refused` and `unreadable` count the reasons of those that
+    failed. `is_plain`: a call of a[M, K] and b[K, N] alone returned c[M, N].
+    """
 
     source: WrapperSource
-    seconds: float = SECONDS
+    advance: Callable[[], None] = lambda: None
     refused: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, int] = field(default_factory=dict)
     tried: int = 0
+    is_plain: bool = False
 
     def find(self) -> DraftedCall | None:
-        """Return the first call whose result has a formula, None if none is found in time."""
-        until = time.perf_counter() + self.seconds
+        """Return the first call whose result has a formula, None if none of MOST_CALLS has."""
         for first in self._list_calls():
             waiting, seen = [first], set[str]()
             while waiting and len(seen) < MOST_CHANGED:
-                if time.perf_counter() > until:
+                if self.tried == MOST_CALLS:
                     return None
                 call = waiting.pop(0)
                 if repr(call.tensors) in seen:
                     continue
                 seen.add(repr(call.tensors))
                 self.tried += 1
+                self.advance()
                 before = sum(self.refused.values())
                 try:
                     drafted = self._try(call)
@@ -319,10 +330,21 @@ class CallSearch:
             elif p.kind == "float":
                 values[p.name] = SCALARS[len(values) % len(SCALARS)]
             elif p.kind in ("int", "unknown"):
-                values[p.name] = _letter(p.name) or 2
+                own = _usual(p.name)
+                is_config = "config" in p.name.lower()
+                values[p.name] = _letter(p.name) or (self._config() if is_config else own)
             elif p.kind == "str":
                 values[p.name] = ""
         return values
+
+    def _config(self) -> Any:
+        """Return a configuration with usual tiles of the module's kernels."""
+        import triton
+
+        kernels = [x for x in self.source.function.__globals__.values() if hasattr(x, "params")]
+        names = [p.name for kernel in kernels for p in kernel.params if p.is_constexpr]
+        tiles = {n: _usual(n) for n in names if re.search("BLOCK|GROUP", n)}
+        return triton.Config(tiles, num_warps=4, num_stages=2)
 
     # -- one call --------------------------------------------------------------------------------
     def _try(self, call: CandidateCall) -> DraftedCall | None:
@@ -341,7 +363,7 @@ class CallSearch:
             return self.source.function(*by_position, **by_name)
 
         try:
-            observed = run(launch, *tensors.values(), operands=tensors, terms=terms, seconds=10.0)
+            observed = run(launch, *tensors.values(), operands=tensors, terms=terms, seconds=SECONDS)
         except Exception as error:
             reason = f"{type(error).__name__}: {words_of(error)}"
             self.refused[reason] = self.refused.get(reason, 0) + 1
@@ -357,6 +379,7 @@ class CallSearch:
             for n, t in call.tensors.items()
         }
         call = replace(call, tensors=tensors_drafted)
+        self.is_plain |= _is_product(call, result)
         if not isinstance(result, torch.Tensor) or not 1 <= result.dim() <= 3:
             raise Unreadable("a result that is no tensor of one to three dimensions")
         if not terms.has_stored(result):
@@ -378,6 +401,14 @@ class CallSearch:
             raise Unreadable("weights of int32 that are not unpacked")
         shapes = {n: tuple(t.shape) for n, t in tensors.items()}
         return DraftedCall(call, formula, axes, reader, shapes)
+
+
+def _is_product(call: CandidateCall, result: Any) -> bool:
+    """Return whether a call of a[M, K] and b[K, N], and of nothing else, returned c[M, N]."""
+    sides = [t.sides for t in call.tensors.values()]
+    if sides != [("M", "K"), ("K", "N")] or call.values or not isinstance(result, torch.Tensor):
+        return False
+    return tuple(result.shape) == (call.sizes["M"], call.sizes["N"])
 
 
 def _has_constant(drafted: DraftedCall) -> bool:
@@ -409,6 +440,15 @@ def _letter(side: str) -> str | None:
     word = re.sub(r"\d+$|_+$", "", side.strip().lower())
     word = word.rpartition(".")[2]
     return next((x for x, pattern in _LETTERS if re.fullmatch(pattern, word)), None)
+
+
+def _usual(name: str) -> Any:
+    """Return a usual value of an integer or another parameter that is known by its name."""
+    word = name.lower()
+    for pattern, value in _USUAL:
+        if re.search(pattern, word):
+            return value
+    return 2
 
 
 def _draw(

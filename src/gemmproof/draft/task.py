@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Callable
+from math import lcm
+from typing import TYPE_CHECKING, Any
 
-from gemmproof.target import KernelRef
-from gemmproof.worker.protocol import Ready, WorkerContext
+from gemmproof.draft.record import DraftedOptions, Guess
+from gemmproof.properties.contract import Contract
+from gemmproof.target import Calling, KernelRef
+from gemmproof.worker.protocol import Advanced, Ready, WorkerContext
+
+if TYPE_CHECKING:
+    from gemmproof.draft.declaration import Declaration
+    from gemmproof.draft.search import CallSearch
 
 MOST_REASONS = 3  # of refused calls that are reported
-
-
-@dataclass(frozen=True, slots=True)
-class DraftedOptions:
-    """A draft: the options that declare it, and a line for each guess.
-
-    Without `arguments` no call was understood: `reasons` are the most frequent ones, `asked` the
-    parameters that must be declared.
-    """
-
-    arguments: tuple[str, ...]
-    guesses: tuple[str, ...]
-    reasons: tuple[str, ...]
-    asked: tuple[str, ...]
-    tried: int
 
 
 def draft(request: KernelRef, context: WorkerContext) -> DraftedOptions:
@@ -31,26 +25,75 @@ def draft(request: KernelRef, context: WorkerContext) -> DraftedOptions:
     from gemmproof.draft.polynomials import Unreadable
     from gemmproof.draft.read_wrapper import read_wrapper
     from gemmproof.draft.search import CallSearch
-    from gemmproof.target import TargetError, find_function
+    from gemmproof.target import TargetError, bind_call, find_function, load_module
 
     assert request.target is not None
-    function = find_function(request.target)
+    module = load_module(request.target)
+    function = find_function(request.target, module)
     context.emit(Ready())
     try:
         source = read_wrapper(function)
     except ValueError as error:
         raise TargetError(f"{request.target}: {error}") from None
-    search = CallSearch(source)
+    search = CallSearch(source, advance=lambda: context.emit(Advanced()))
     drafted = search.find()
     reasons = [*search.unreadable.items(), *search.refused.items()]
     if drafted is not None:
         try:
             declared = declare(source, drafted, request.target.function)
-            return DraftedOptions(
-                tuple(declared.list_arguments()), declared.guesses, (), (), search.tried
-            )
         except Unreadable as error:
             reasons = [(str(error), 1)]
+        else:
+            launch = function
+            if declared.calling.call is not None:
+                names = declared.calling.read()
+                launch = bind_call(declared.calling.call, names, vars(module))
+            return _try_sizes(declared, search, launch)
     asked = tuple(p.name for p in source.parameters.values() if p.required)
-    common = sorted(reasons, key=lambda x: -x[1])[:MOST_REASONS]
-    return DraftedOptions((), (), tuple(reason for reason, _ in common), asked, search.tried)
+    common = tuple(reason for reason, _ in sorted(reasons, key=lambda x: -x[1])[:MOST_REASONS])
+    return DraftedOptions(False, search.is_plain, search.tried, reasons=common, asked=asked)
+
+
+def _try_sizes(
+    declared: Declaration,
+    search: CallSearch,
+    launch: Callable[..., Any],
+) -> DraftedOptions:
+    """Return the options of a declaration, with the sizes at which the wrapper accepts a call."""
+    from gemmproof.draft.accepted_sizes import SizeTrials
+    from gemmproof.properties.kernel import KernelUnderTest
+
+    calling = declared.calling
+    contract = Contract((declared.dtype,), batched=declared.batched)
+    operands, spec = calling.read(), calling.make_spec()
+    kernel = KernelUnderTest("draft", launch, contract, operands=operands, spec=spec)
+    trials = SizeTrials(kernel, declared.sizes, _find_multiples(calling), search.advance)
+    ranges = trials.find_ranges()
+    guesses = [*declared.guesses]
+    for axis, sizes in ranges.items():
+        reason = trials.refused.get(axis)
+        origin = f"refused otherwise: {reason}" if reason else "its operands are divided by it"
+        guesses.append(Guess(f"{axis} = {sizes}", origin))
+    larger = {axis: size * 2 for axis, size in declared.sizes.items()}
+    if wrong := trials.find_difference(declared.sizes, 1) or trials.find_difference(larger, 2):
+        reason = f"the formula read is {calling.spec or 'a @ b'}; at other sizes {wrong}"
+        return DraftedOptions(False, search.is_plain, search.tried, reasons=(reason,))
+    return DraftedOptions(
+        is_drafted=True,
+        is_plain=search.is_plain,
+        tried=search.tried,
+        dtype=declared.dtype,
+        batched=declared.batched,
+        sizes=tuple(ranges.items()),
+        calling=calling,
+        guesses=tuple(guesses),
+    )
+
+
+def _find_multiples(calling: Calling) -> dict[str, int]:
+    """Return what the declared shapes divide each axis by, without rounding up."""
+    multiples = {axis: 1 for axis in "MNK"}
+    for text in calling.operands:
+        for axis, step in re.findall(r"(?<!-)\b([MNK]) // (\d+)", text):
+            multiples[axis] = lcm(multiples[axis], int(step))
+    return multiples

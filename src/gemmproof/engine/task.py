@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     Engine = Callable[..., Report]
 
+DRAFT = "the operands and the formula are a draft that nobody confirmed"
+
 
 def check(request: CheckRequest, context: WorkerContext) -> Report:
     """Judge a kernel; send its identity and its guarantees before any case."""
@@ -68,9 +70,10 @@ def check(request: CheckRequest, context: WorkerContext) -> Report:
 
         options |= {"launch": True, "device": find_gpu()}
     try:
-        return engine(case=case, listener=context.emit, **options)
+        report = engine(case=case, listener=context.emit, **options)
     except (SpecError, ContractError) as error:
         raise TargetError(f"{kernel.name}: {error}") from None
+    return report.with_note(DRAFT, "draft") if kernel.draft else report
 
 
 def shrink(request: ShrinkRequest, context: WorkerContext) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from gemmproof import __version__
 from gemmproof.report.files import write_json
 from gemmproof.report.located_findings import PlacedFinding
-from gemmproof.report.record import Regression, Report
+from gemmproof.report.record import UNCONFIRMED, Regression, Report
 from gemmproof.report.text import clean, kernel_name
 
 
@@ -172,5 +172,5 @@ def _notify_unjudged(reports: Sequence[Report]) -> list[Notification]:
             "message": {"text": clean(f"{kernel_name(report)}: {report.verdict}: {report.note}")},
         }
         for report in reports
-        if report.verdict in ("error", "incomplete")
+        if report.verdict in UNCONFIRMED
     ]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.located_findings import PlacedFinding
-from gemmproof.report.record import Regression, Report
+from gemmproof.report.record import UNCONFIRMED, Regression, Report
 from gemmproof.report.text import Reproduce, clean, kernel_name, lines, list_gaps
 
 MOST_ANNOTATIONS = 10  # GitHub shows no more of a step
@@ -42,7 +42,7 @@ def list_annotations(
             f"{report.note}",
             title=f"gemmproof {command}: {kernel_name(report)}: {verdict}",
         )
-        for verdict in ("error", "incomplete")
+        for verdict in UNCONFIRMED
         for report in reports
         if report.verdict == verdict
     ]

@@ -37,7 +37,8 @@ def write_junit(
 def _suite(report: Report, reproduce: Reproduce) -> TestSuite:
     suite = TestSuite(clean(report.target))
     # A suite without a case is green, even if the kernel could not be judged.
-    if report.verdict == "error" or (report.verdict == "incomplete" and not report.properties):
+    no_case = report.verdict == "incomplete" and not report.properties
+    if report.verdict in ("error", "draft") or no_case:
         case = TestCase("check", clean(kernel_name(report)))
         case.result = [Error(clean(report.note or "error"), report.verdict)]
         suite.add_testcase(case)

@@ -183,12 +183,14 @@ class Regression:
 
 # -- report --------------------------------------------------------------------------------------
 SCHEMA: Literal[3] = 3
-Verdict = Literal["pass", "fail", "error", "incomplete"]
+Verdict = Literal["pass", "fail", "error", "incomplete", "draft"]
 PACKAGES = ("gemmproof", "triton", "torch", "numpy", "ml_dtypes")
 # The verdicts, each with the exit code of a command.
 CONTRADICTED = "contradicted"  # a proof, by a case
-EXIT = {"pass": 0, "fail": 1, "error": 2, "incomplete": 3}
-GRAVEST_FIRST: tuple[Verdict, ...] = ("fail", "error", "incomplete", "pass")
+EXIT = {"pass": 0, "fail": 1, "error": 2, "incomplete": 3, "draft": 4}
+GRAVEST_FIRST: tuple[Verdict, ...] = ("fail", "error", "incomplete", "draft", "pass")
+# verdicts of kernels without a finding that are no pass, the gravest first
+UNCONFIRMED: tuple[Verdict, ...] = ("error", "incomplete", "draft")
 
 
 @dataclass(frozen=True, slots=True)

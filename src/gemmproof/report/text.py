@@ -29,6 +29,7 @@ STYLES = {
     "fail": "bold red",
     "error": "bold red",
     "incomplete": "bold yellow",
+    "draft": "bold yellow",
 }
 SHOWN_LIMIT = 88  # characters of a limit's message: --json has all
 SHOWN_REASONS = 3  # why something is not decided
@@ -312,11 +313,12 @@ def _summarise(report: Report) -> str:
         "fail": f"fail: {failed} of {total} {'does' if failed == 1 else 'do'} not hold",
         "error": f"error: {failed} of {total} {'does' if failed == 1 else 'do'} not hold",
         "incomplete": f"incomplete: {format_count(judged, 'property')} judged, {fails}",
+        "draft": f"draft: {held}",
     }[report.verdict]
     note = f"; {report.note}" if report.note else ""
     if expected:
         text += f", {expected} {'fails' if expected == 1 else 'fail'} as expected"
-    if gaps and not failed and report.verdict in ("pass", "fail"):
+    if gaps and not failed and report.verdict in ("pass", "fail", "draft"):
         # what was not judged comes before what held
         text = f"{'; '.join([report.verdict, *gaps])}; {text.partition(': ')[2]}"
     return f"{text} ({format_count(cases, 'case')}, {report.seconds:.1f} s){note}"

@@ -293,6 +293,7 @@ def sign(
         for report in reports
     )
     codes = {report.verdict for report in reports} or {"incomplete"}
+    codes = {"fail" if code == "draft" else code for code in codes}
     versions = next((r.versions for r in reports if len(r.versions) > 1), {})
     signoff = Signoff(SIGNED, "pass", inputs, kernels, tuple(left_out), versions=versions)
     changes = tuple(_accept(compare(baseline, signoff), accepted)) if baseline else ()
@@ -382,6 +383,8 @@ def _explain(report: Report, before: Report | None) -> Iterator[Reason]:
     if other.verdict in ("error", "incomplete"):
         text = other.note or "it was not checked"
         yield Reason(report.target, other.verdict, INCOMPLETE, text)
+    elif other.verdict == "draft":
+        yield Reason(report.target, "draft", REFUSED, other.note or "its declaration is a draft")
     elif report.verdict == "fail" and not report.findings:
         yield Reason(report.target, "finding", REFUSED, report.note or "it fails")
 

@@ -77,7 +77,9 @@ def find_kernel(ref: KernelRef) -> KernelUnderTest:
     operands = ref.calling.read()
     launch = load(ref.target, ref.calling.call, [n for n in operands if n not in ROLES])
     contract, spec = ref.contract or Contract(), ref.calling.make_spec()
-    return KernelUnderTest(ref.target.name, launch, contract, operands=operands, spec=spec)
+    return KernelUnderTest(
+        ref.target.name, launch, contract, operands=operands, spec=spec, draft=ref.draft
+    )
 
 
 def list_kernels(conftest: str | None) -> list[KernelUnderTest]:
