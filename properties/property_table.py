@@ -85,9 +85,9 @@ class Property:
     reference of its comparison is wrong too. `simulated`, `launched`: the backends that it is
     judged on. `by_result`: each of several results is judged separately. `sampled`: single programs
     show it, so that it is judged where only some of them ran. `required(kernel, launched)`: whether
-    a kernel must have it there. `of_values`: it is about which values c should have, so that a
-    kernel that is `memory_only` is not judged by it. Without a `judge` it is not judged on cases, but on the
-    compiled launches (gemmproof/compiled/guarantees.py).
+    a kernel must have it there. `of_values`: it is about which values c should have, and is not
+    judged of a kernel that asks for memory alone. Without a `judge` it is not judged on cases, but
+    on the compiled launches (gemmproof/compiled/guarantees.py).
     """
 
     name: str
