@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
@@ -210,6 +210,24 @@ def _product(a: Any, b: Any) -> Any:
     return a @ b
 
 
+def _no_formula() -> Any:
+    raise AssertionError("memory_only: no formula is evaluated")
+
+
+def list_tensors(returned: Any) -> list[Any]:
+    """List the tensors in what a wrapper returned: in tuples, lists, mappings and dataclasses."""
+    import torch
+
+    if isinstance(returned, torch.Tensor):
+        return [returned]
+    if isinstance(returned, Mapping):
+        returned = tuple(returned.values())
+    elif is_dataclass(returned) and not isinstance(returned, type):
+        returned = tuple(getattr(returned, item.name) for item in fields(returned))
+    parts = returned if isinstance(returned, tuple | list) else ()
+    return [tensor for part in parts for tensor in list_tensors(part)]
+
+
 def is_triton(function: object) -> bool:
     """Return whether this is a Triton kernel, which a wrapper launches, or a tuner of one."""
     return type(function).__module__.partition(".")[0] == "triton"
@@ -245,6 +263,8 @@ class KernelUnderTest:
         spec: c as a function of a, b and the operands, in numpy's terms (reference/spec lists
             them); a tuple of results in the order of those that the wrapper writes, then of those
             that it returns. None for a @ b.
+        memory_only: Values are not judged: the results may have any shape, format and number, and
+            no formula is evaluated, neither a @ b nor `spec`.
         device_only: The simulator cannot run the kernel (Gluon): it is judged on a GPU alone.
         predicted_by: A wrapper that gives the same bits as a `device_only` kernel, from which they
             are predicted, or None.
@@ -262,6 +282,7 @@ class KernelUnderTest:
     spec: Callable[..., Any] | None = None
     device_only: bool = False
     predicted_by: Callable[..., Any] | None = None
+    memory_only: bool = False
     draft: bool = False
 
     def __post_init__(self) -> None:
@@ -286,15 +307,19 @@ class KernelUnderTest:
             self.spec is None or callable(self.spec),
             f"kernel {self.name}: got spec={self.spec!r}, expected a function",
         )
-        require(
-            isinstance(self.device_only, bool),
-            f"kernel {self.name}: got device_only={self.device_only!r}, expected True or False",
-        )
+        for flag in ("device_only", "memory_only"):
+            value = getattr(self, flag)
+            require(
+                isinstance(value, bool),
+                f"kernel {self.name}: got {flag}={value!r}, expected True or False",
+            )
         require(
             self.predicted_by is None or (self.device_only and callable(self.predicted_by)),
             f"kernel {self.name}: got predicted_by={self.predicted_by!r}, expected a function of a"
             " and b, beside device_only=True",
         )
+        if self.memory_only:
+            object.__setattr__(self, "spec", _no_formula)
         self._check_operands()
         if self.spec is None and set(ROLES) & set(self.operands):
             object.__setattr__(self, "spec", _product)
@@ -336,7 +361,7 @@ class KernelUnderTest:
         require(
             not read or self.spec is not None,
             f"kernel {self.name}: got operands without a formula, expected spec=lambda a, b,"
-            f" {', '.join(read)}: ... or --spec",
+            f" {', '.join(read)}: ... or --spec, or memory_only=True to judge no values",
         )
 
     @property
@@ -402,19 +427,25 @@ class KernelUnderTest:
         """Call the wrapper on a case: a and b as they are, all other arguments by name.
 
         Returns its `count` results, as a tuple if there are several: the operands that it writes
-        first, then the returned values that are no such operand.
+        first, then the returned values that are no such operand. With `memory_only` they are all
+        tensors among those values.
         """
         named = {**tensors, **self.values_of(case)}
         a, b = (named.pop(name) for name in ROLES)
         returned = self.launch(a, b, **named)
         results = [tensors[name] for name in self.written]
-        if not results:
+        if not results and not self.memory_only:
             return returned
         returned_values = returned if isinstance(returned, tuple | list) else (returned,)
+        if self.memory_only:
+            returned_values = list_tensors(returned)
+            count = len(results) + len(returned_values)
         written_ids = {id(x) for x in results}
         results += [x for x in returned_values if x is not None and id(x) not in written_ids][
             : max(0, count - len(results))
         ]
+        if not results:
+            return returned
         return results[0] if len(results) == 1 else tuple(results)
 
     def calculate(self, operands: Mapping[str, Any]) -> Any:

@@ -216,6 +216,11 @@ class ObservedCase:
         return tuple(dict.fromkeys(tile for launch in self.launches for tile in launch.tiles))
 
 
+def count_given(result: object) -> int:
+    """Return the number of results in what `KernelUnderTest.call` returned, at least 1."""
+    return max(1, len(result)) if isinstance(result, tuple) else 1
+
+
 def list_given(result: object, count: int) -> list[Any]:
     """Return the `count` results that a wrapper returned, None for each that is missing."""
     if count == 1:

@@ -85,8 +85,9 @@ class Property:
     reference of its comparison is wrong too. `simulated`, `launched`: the backends that it is
     judged on. `by_result`: each of several results is judged separately. `sampled`: single programs
     show it, so that it is judged where only some of them ran. `required(kernel, launched)`: whether
-    a kernel must have it there. Without a `judge` it is not judged on cases, but on the
-    compiled launches (gemmproof/compiled/guarantees.py).
+    a kernel must have it there. `of_values`: it is about which values c should have, and is not
+    judged of a kernel that asks for memory alone. Without a `judge` it is not judged on cases, but
+    on the compiled launches (gemmproof/compiled/guarantees.py).
     """
 
     name: str
@@ -101,6 +102,7 @@ class Property:
     simulated: bool = True
     launched: bool = False
     sampled: bool = False
+    of_values: bool = False
 
     @property
     def claim(self) -> str:
@@ -185,6 +187,7 @@ PROPERTIES: tuple[Property, ...] = (
         host_results.NAME,
         host_results.judge,
         applies=host_results.applies,
+        of_values=True,
     ),
     Property(
         memory_use.NAME,
@@ -201,6 +204,7 @@ PROPERTIES: tuple[Property, ...] = (
         exercise=EXACT,
         follows=(*VALUES, memory_use.NAME),
         launched=True,
+        of_values=True,
     ),
     Property(
         exact_values.BOUND,
@@ -212,6 +216,7 @@ PROPERTIES: tuple[Property, ...] = (
         follows=(*VALUES, memory_use.NAME, exact_values.EXACT),
         required=_has_bound,
         launched=True,
+        of_values=True,
     ),
     Property(
         determinism.SAME,
@@ -231,6 +236,7 @@ PROPERTIES: tuple[Property, ...] = (
         sound=True,
         required=_has_floats,
         launched=True,
+        of_values=True,
     ),
     Property(
         determinism.PREDICTED,

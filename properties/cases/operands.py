@@ -310,7 +310,8 @@ def find_unread(kernel: KernelUnderTest, case: Case) -> frozenset[str]:
     Only if there are options: a formula that never reads an operand is not evaluated again in each
     case. BLAS specifies for beta = 0 that c need not be set on entry.
     """
-    if case.is_sampled or kernel.spec is None or not (kernel.choices or kernel.written):
+    has_formula = kernel.spec is not None and not kernel.memory_only
+    if case.is_sampled or not has_formula or not (kernel.choices or kernel.written):
         return frozenset()
     allocated = operands(case, kernel)
     read = {name: x for name, x in allocated.items() if x.use != WRITTEN}

@@ -173,7 +173,13 @@ def judge_rows(observation: ObservedCase) -> Iterator[Finding]:
 def _at_other_m(observation: ObservedCase) -> list[Related]:
     if observation.case.compare != "rows":
         return []
-    return [other for other in observation.related if not other.describe_lack(observation.out)]
+    others = [x for x in observation.related if not x.describe_lack(observation.out)]
+    if not observation.kernel.memory_only:
+        return others
+    # without a formula the axis of the rows is known only by its length
+    pairs = [(observation.case, observation.result), *((x.asked.case, x.result) for x in others)]
+    (first, *rest) = (result.shape[-2:-1] == (case.M,) for case, result in pairs)
+    return [x for x, has_rows in zip(others, rest, strict=True) if first and has_rows]
 
 
 def prediction_applies(observation: ObservedCase) -> bool:

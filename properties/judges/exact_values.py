@@ -120,9 +120,15 @@ def evaluated(observation: ObservedCase) -> SpecArray:
     return evaluate_all(observation)[observation.part]
 
 
-def list_shapes(observation: ObservedCase) -> tuple[tuple[int, ...], ...]:
-    """Return the shape of each result that a call must give. Raises a one-line ValueError."""
+def list_shapes(observation: ObservedCase) -> tuple[tuple[int, ...] | None, ...]:
+    """Return the shape of each result that a call must give. Raises a one-line ValueError.
+
+    With `memory_only` that is the one that the first call gave, None before it.
+    """
     case, kernel = observation.case, observation.kernel
+    if kernel.memory_only and not case.is_sampled:
+        results = observation.calls[0].results if observation.calls else (None,)
+        return tuple(None if x is None else x.shape for x in results)
     if kernel.spec is None or case.is_sampled:  # no formula is evaluated
         return (case.result_shape,) * max(1, len(kernel.written) * case.is_sampled)
     return tuple(c.shape for c in evaluate_all(observation))

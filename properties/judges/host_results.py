@@ -43,7 +43,7 @@ def judge(observation: ObservedCase) -> Iterator[Finding]:
 
 def list_epilogues(observation: ObservedCase) -> tuple[str, ...]:
     """List the operations on the host that continue what kernels computed, undeclared ones."""
-    if not applies(observation):
+    if observation.kernel.memory_only or not applies(observation):
         return ()
     return tuple(
         f"{_label_operation(work)} at {work.where} takes part in {work.result}"

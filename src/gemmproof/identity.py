@@ -417,7 +417,8 @@ def _describe(kernel: KernelUnderTest, imported: float) -> Identity:
     }
     operands = {name: _format_operand(operand) for name, operand in kernel.operands.items()}
     source = trace(kernel.launch, imported=imported)
-    formula = trace(kernel.spec) if kernel.spec is not None else {}
+    has_formula = kernel.spec is not None and not kernel.memory_only
+    formula = trace(kernel.spec) if has_formula else {}
     # a formula in the same function as the wrapper changes with it
     lack = "" if source else "its source was not found"
     own = {label: text for label, text in formula.items() if label not in source}

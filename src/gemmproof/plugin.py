@@ -209,6 +209,7 @@ def gemm_reproduce(request: pytest.FixtureRequest, gemm_item: GemmItem) -> Calla
     for name in ("target", "device"):
         typed = request.config.getoption(f"gemm_{name}")
         argv += [f"--gemm-{name}", typed] if typed else []
+    argv += ["--gemm-memory-only"] * (request.config.getoption("gemm_memory_only") == "true")
     if gemm_item.property == ACCUMULATOR:  # measured at separate sizes
         return lambda case: write_command([*argv, "--gemm-drift"])
     return lambda case: write_command([*argv, "--gemm-case", case.to_json()])
@@ -236,7 +237,9 @@ def _list_kernels(node: pytest.Item | pytest.Collector) -> list[tuple[KernelUnde
             got = f"pytest_gemm_kernels: got {_short(wrong[0])}"
             raise _make_refusal(f"{got}, expected a list of KernelUnderTest")
         conftest = getattr(registers.plugin, "__file__", None)
-        kernels += ((kernel, conftest) for kernel in answer)
+        memory_only = node.config.stash[OPTIONS].memory_only
+        narrowed = (replace(k, memory_only=True) if memory_only else k for k in answer)
+        kernels += ((kernel, conftest) for kernel in narrowed)
     _require_properties(kernel for kernel, _ in kernels)
     names = [kernel.name for kernel, _ in kernels]
     if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gemmproof.properties.finding import UNEXPECTED
-from gemmproof.report.record import NOT_APPLICABLE, NOT_EXERCISED, NOT_RUN, UNCONFIRMED
+from gemmproof.report.record import (
+    NOT_APPLICABLE,
+    NOT_EXERCISED,
+    NOT_JUDGED,
+    NOT_RUN,
+    UNCONFIRMED,
+)
 from gemmproof.report.text import clean, finding_text, proof_text
 
 if TYPE_CHECKING:
@@ -63,7 +69,7 @@ def test_gemm(
         pytest.fail("\n\n".join(texts), pytrace=False)
     if _is_incomplete(result, gemm_report):
         pytest.fail(f"{gemm_item.property}: {gemm_report.note or IDLE}", pytrace=False)
-    if result.status in (NOT_EXERCISED, NOT_APPLICABLE):
+    if result.status in (NOT_EXERCISED, NOT_APPLICABLE, NOT_JUDGED):
         pytest.skip(clean(f"{gemm_item}: {result.status}: {result.why}"))
     if result.status == NOT_RUN:
         note = gemm_report.verdict == "fail" and gemm_report.note  # a death has a better reason

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from gemmproof.fake_device import fake_device
-from gemmproof.options import option
+from gemmproof.options import flag, option
 from gemmproof.reference.provenance import raising_line, words_of
 from gemmproof.spelling import find_format
 
@@ -38,7 +38,7 @@ _USES = ("written", "updated")
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """The values of --call, --operand and --spec; plain text, to be sent to a worker."""
+    """The values of --call, --operand, --spec and --memory-only, to be sent to a worker."""
 
     title: ClassVar = "how the wrapper is called, and what c should be"
     call: str | None = option(
@@ -51,6 +51,9 @@ class Calling:
         repeated=True
     )  # fmt: skip
     spec: str | None = option("FORMULA", 'formula of c: "(a @ b) * scale[:, None] + bias"')
+    memory_only: bool = flag(
+        "judge everything except values: no formula is evaluated, and results may have any shape"
+    )
 
     @property
     def is_plain(self) -> bool:
@@ -78,7 +81,9 @@ class Calling:
         if self.call is not None:
             write_lambda("--call", self.call, ("a", "b", *operands))
         spec = None if self.spec is None else self._evaluate_spec(operands)
-        return KernelUnderTest(name, print, operands=operands, spec=spec)
+        return KernelUnderTest(
+            name, print, operands=operands, spec=spec, memory_only=self.memory_only
+        )
 
     def make_spec(self) -> Any:
         """Return the formula as a function, or None if there is none."""

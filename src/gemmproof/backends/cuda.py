@@ -35,7 +35,7 @@ from gemmproof.properties.judges.determinism import PREDICTED, count_predicted
 from gemmproof.properties.judges.memory_use import ENDS, is_cuda_error
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import ObservedCase
-from gemmproof.properties.property_table import BY_NAME, is_predicted, list_required, list_unseen
+from gemmproof.properties.property_table import BY_NAME, is_predicted, list_unseen
 from gemmproof.properties.wrapper_state import find_state
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.provenance import format_count
@@ -126,7 +126,7 @@ def launch_cases(
         reason += ": a kernel that fails in simulation could corrupt its memory"
         return explain_no_launch(report, f"--device cuda: {reason}")
     target = find_target(device.capability)
-    required = Tally(CUDA).list_results(list_required(kernel, launched=True))
+    required = Tally(CUDA).list_results(kernel)
     begun = replace(report, properties=(*report.properties, *required))
     lane = _Lane(kernel, device, emit, target, assumptions or AssumptionCheck(emit), begun)
     if lane.target is None:

@@ -20,7 +20,7 @@ from gemmproof.properties.cases.data import TORCH_DTYPES
 from gemmproof.properties.cases.operands import POISON_FLOAT, POISON_INT, AllocatedOperand, Touched
 from gemmproof.properties.cases.operands import find_changes as find_host_changes
 from gemmproof.properties.judges.exact_values import list_shapes
-from gemmproof.properties.observation import ObservedCase, list_given
+from gemmproof.properties.observation import ObservedCase, count_given, list_given
 from gemmproof.properties.wrapper_state import find_state
 from gemmproof.reference.fake_cuda.multiprocessors import multiprocessors
 from gemmproof.reference.formats import FORMATS
@@ -143,6 +143,7 @@ class Launches:
         self._beat()
         self.ran = self.ran or ran
         observation.device, observation.how = self.device.name, self._describe()
+        count = count_given(result) if observation.kernel.memory_only else count
         kind = tensors["a"].device.type
         results = tuple(_fetch(x, kind) for x in list_given(result, count))
         return Run(result=results[0] if count == 1 else results)

@@ -34,6 +34,8 @@ def measure_times(request: BenchRequest, context: WorkerContext) -> BenchReport:
 def measure_on(device: Any, request: BenchRequest, emit: Listener) -> BenchReport:
     """Return the measurements on an available device. Raises TargetError."""
     calling = request.calling
+    if calling.memory_only:
+        raise TargetError("--memory-only: got it with bench, expected what it times to be compared")
     operands, spec = calling.read(), calling.make_spec()
     names, kernels = [n for n in operands if n not in ROLES], []
     judged: dict[str, KernelUnderTest] = {}

@@ -203,12 +203,13 @@ def _write_kernel(target: Target, function: str, calling: Calling) -> list[str]:
     lines += ["    operands = {", *entries, "    }"]
     read = (n for n in names if getattr(operands.get(n), "use", "") != "written")
     spec = "None" if calling.spec is None else write_lambda("--spec", calling.spec, read)
+    values = "memory_only=True" if calling.memory_only else f"spec={spec}"
     return [
         *lines,
         "    return [",
         "        KernelUnderTest(",
         f'            "{target.name}", {launch}, contract,',
-        f"            operands=operands, spec={spec},",
+        f"            operands=operands, {values},",
         "        )",
         "    ]",
     ]

@@ -127,6 +127,8 @@ def explain_unmeasurable(kernel: KernelUnderTest, in_format: str) -> str | None:
         return "only a GPU runs it"
     if in_format not in FLOAT_OPERANDS:
         return "sums of integers"
+    if kernel.memory_only:
+        return "its values are not judged"
     if kernel.spec is not None:
         return "its result is a formula, no plain product"
     if not all(getattr(x, "optional", False) for x in kernel.operands.values()):

@@ -32,6 +32,7 @@ from gemmproof.properties.observation import (
     ObservedCase,
     Raised,
     Related,
+    count_given,
     list_given,
 )
 from gemmproof.properties.wrapper_state import find_state
@@ -112,6 +113,8 @@ def judge(observation: ObservedCase) -> CaseResult:
     applied, ratios = set[str](), dict[str, float]()
     exercised, barred = set[Part](), dict[Part, str]()
     for each in table.list_required(observation.kernel, not observation.is_simulated):
+        if each.of_values and observation.kernel.memory_only:
+            continue
         barred |= {(each.name, part): reason for part, reason in each.exercise.bar(observation)}
         value_changed = any(f.property not in table.HARMLESS for f in findings)
         shown = observation.split() if each.by_result else [observation]
@@ -299,13 +302,16 @@ def _call(
         return None, describe_error(error)
     if case.is_sampled:  # such a result has no elements
         return Call(run, (None,), backend.fills[number]), None
-    shapes: tuple[tuple[int, ...] | None, ...] = exact_values.list_shapes(observation)
-    if case is not observation.case:
+    shapes = exact_values.list_shapes(observation)
+    if observation.kernel.memory_only:
+        shapes = (None,) * count_given(run.result)
+    elif case is not observation.case:
         # a formula has no shape before it is evaluated, and a related call is only compared
         is_product = observation.kernel.spec is None
         shapes = (case.result_shape,) if is_product else (None,) * len(shapes)
     pairs = zip(list_given(run.result, len(shapes)), shapes, strict=True)
-    results = tuple(read_result(x, shape) for x, shape in pairs)
+    any_format = observation.kernel.memory_only
+    results = tuple(read_result(x, shape, any_format) for x, shape in pairs)
     return Call(run, results, backend.fills[number]), None
 
 
@@ -324,13 +330,23 @@ class CaseNotRunnable(BaseException):
     """
 
 
-def read_result(result: object, shape: tuple[int, ...] | None) -> Array | None:
-    """Return a result of this shape (None for any) as a storage array, or None if it is none."""
+def read_result(
+    result: object, shape: tuple[int, ...] | None, any_format: bool = False
+) -> Array | None:
+    """Return a result of this shape (None for any) as a storage array, or None if it is none.
+
+    If it may have `any_format`, one that no GEMM result has is read as integers.
+    """
     if not isinstance(result, torch.Tensor) or result.layout != torch.strided:
         return None
     if shape not in (None, tuple(result.shape)) or result.device.type != "cpu":
         return None
-    return as_array(result) if format_of_tensor(result) is not None else None
+    if format_of_tensor(result) is None:
+        bits = 8 * result.element_size()
+        if not any_format or bits > 64:
+            return None
+        result = result.contiguous().view(getattr(torch, f"int{bits}"))
+    return as_array(result)
 
 
 _KINDS: dict[str, type[Exception] | tuple[type[Exception], ...]] = {

@@ -28,7 +28,7 @@ from gemmproof.properties.observation import SIMULATOR
 from gemmproof.properties.proof import NOT_DECIDED, PROVED, REFUTED, Proof, Proofs
 from gemmproof.reference.provenance import format_error, is_interrupt, owner
 from gemmproof.reference.simulation import Where
-from gemmproof.report.record import CONTRADICTED, Note, ProofResult, Report
+from gemmproof.report.record import CONTRADICTED, NOT_JUDGED, Note, ProofResult, Report
 from gemmproof.worker.protocol import Listener, ProofEnded, ProofStarted
 
 Prover = Callable[[KernelUnderTest, str | None, float], Proofs]
@@ -202,7 +202,8 @@ def conclude(report: Report, attempt: ProofAttempt, judged: Mapping[Case, CaseRe
     results, mistakes = [], []
     for result in report.properties:
         proof = attempt.proofs.find(result.name)
-        if proof is not None and result.backend == SIMULATOR:
+        is_judged = result.backend == SIMULATOR and result.status != NOT_JUDGED
+        if proof is not None and is_judged:
             case = attempt.refuting.get(result.name)
             result_at_case = None if case is None else judged.get(case)
             failed = result.status in ("fail", "expected")

@@ -125,6 +125,8 @@ def find_store(kept: str | bool | None, request: CheckRequest) -> Store | None:
     about = {"name": kernel.name, "gpu": request.gpu}
     if kernel.conftest:
         about["conftest"] = os.path.relpath(os.path.realpath(kernel.conftest), project)
+        if kernel.calling.memory_only:  # which would drop cases that fail by their values
+            about["calling"] = encode(kernel.calling)
     elif target := kernel.target:
         if target.is_file:
             path = os.path.relpath(os.path.realpath(target.path), project)

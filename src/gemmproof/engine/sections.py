@@ -26,6 +26,7 @@ from gemmproof.report.record import (
     AXES,
     NOT_APPLICABLE,
     NOT_EXERCISED,
+    NOT_JUDGED,
     NOT_RUN,
     SCHEMA,
     UNKNOWN,
@@ -188,12 +189,14 @@ class Tally:
         for name, ratio in judged.ratios.items():
             self.ratios[name] = max(ratio, self.ratios.get(name, ratio))
 
-    def list_results(self, properties: Iterable[Property]) -> Iterator[PropertyResult]:
-        """Yield each property's result, as if nothing had failed."""
-        for each in properties:
+    def list_results(self, kernel: KernelUnderTest) -> Iterator[PropertyResult]:
+        """Yield the result of each property required of a kernel, as if nothing had failed."""
+        for each in list_required(kernel, self.backend != SIMULATOR):
             count, ratio = self.examples[each.name], self.ratios.get(each.name)
             status = "pass" if count else NOT_RUN
             result = PropertyResult(each.name, each.claim, status, count, ratio, self.backend)
+            if each.of_values and kernel.memory_only:
+                result = replace(result, status=NOT_JUDGED, why="--memory-only")
             pairs = self.pairs if each.name == determinism.ROWS else None
             yield replace(result, parts=self._count_parts(each.name), pairs=pairs)
 
@@ -267,10 +270,7 @@ def begin_report(kernel: KernelUnderTest, launched: bool) -> Report:
     """
     require_properties(kernel)
     backends = (SIMULATOR, *["cuda"] * launched)
-    results = chain.from_iterable(
-        Tally(backend).list_results(list_required(kernel, backend != SIMULATOR))
-        for backend in backends
-    )
+    results = chain.from_iterable(Tally(backend).list_results(kernel) for backend in backends)
     properties = mark_failures(results, (), kernel.contract.reasons)
     names = parameters_of(kernel.launch)
     return Report(SCHEMA, kernel.name, properties, (), 0.0, versions(), names=names)
@@ -286,8 +286,7 @@ def update_report(
 ) -> Report:
     """Return the begun report with the cases so far of one backend, and all findings so far."""
     reasons = kernel.contract.reasons
-    required = list_required(kernel, count.backend != SIMULATOR)
-    counted = {result.name: result for result in count.list_results(required)}
+    counted = {result.name: result for result in count.list_results(kernel)}
     results = (counted[p.name] if p.backend == count.backend else p for p in begun.properties)
     return replace(
         begun,

@@ -32,6 +32,7 @@ class PluginOptions:
     drift: bool = flag(
         "also measure the accumulator and the drift of each kernel (seconds per kernel)"
     )
+    memory_only: bool = flag("judge everything except values, of every kernel")
     in_process: bool = flag("run kernels in the pytest process itself; a crash then ends the run")
     annotations: str = groups.annotations_option()
     worker: groups.WorkerOptions = group(groups.WorkerOptions())

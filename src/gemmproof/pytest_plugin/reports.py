@@ -149,10 +149,10 @@ def _measure_in_worker(item: GemmItem, options: PluginOptions) -> Report:
 
 def _refer(item: GemmItem) -> KernelRef:
     """Return the reference to an item's kernel; the worker imports as this process does."""
-    from gemmproof.target import KernelRef
+    from gemmproof.target import Calling, KernelRef
 
-    path = tuple(sys.path)
-    return KernelRef(item.kernel.name, item.conftest, format=item.format, path=path)
+    calling, path = Calling(memory_only=item.kernel.memory_only), tuple(sys.path)
+    return KernelRef(item.kernel.name, item.conftest, None, None, calling, item.format, path)
 
 
 def _judge_here(item: GemmItem, options: PluginOptions, broken: list[str]) -> Report:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from gemmproof import __version__
 from gemmproof.report.files import write_json
 from gemmproof.report.located_findings import PlacedFinding
-from gemmproof.report.record import UNCONFIRMED, Regression, Report
+from gemmproof.report.record import MEMORY_ONLY, UNCONFIRMED, Regression, Report
 from gemmproof.report.text import clean, kernel_name
 
 
@@ -80,6 +80,7 @@ def make_document(
             *_notify_lost(lost),
             *_notify_unjudged(reports),
             *_notify_expected(reports),
+            *_notify_memory_only(reports),
         ],
     }
     run = {
@@ -162,6 +163,17 @@ def _notify_expected(reports: Sequence[Report]) -> list[Notification]:
         for result in report.properties
         if result.status == "expected"
         for text in (f"{result.label} fails as expected: {result.reason}",)
+    ]
+
+
+def _notify_memory_only(reports: Sequence[Report]) -> list[Notification]:
+    return [
+        {
+            "level": "note",
+            "message": {"text": clean(f"{kernel_name(x)}: {x.verdict}, {MEMORY_ONLY}")},
+        }
+        for x in reports
+        if x.memory_only
     ]
 
 

@@ -11,6 +11,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 from gemmproof.report.record import (
     NOT_APPLICABLE,
     NOT_EXERCISED,
+    NOT_JUDGED,
     NOT_RUN,
     PropertyResult,
     Regression,
@@ -90,7 +91,7 @@ def _case(report: Report, result: PropertyResult, reproduce: Reproduce) -> TestC
     elif result.status == NOT_EXERCISED:
         outcome = Failure if _is_strict(report) else Skipped
         outcomes.append(outcome(clean(f"{result.status}: {result.why}")))
-    elif result.status == NOT_APPLICABLE:
+    elif result.status in (NOT_APPLICABLE, NOT_JUDGED):
         outcomes.append(Skipped(clean(f"{result.status}: {result.why}")))
     elif result.status == NOT_RUN:
         # The note of a check that did not pass explains what could not run: it fails the build.

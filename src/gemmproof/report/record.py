@@ -79,7 +79,9 @@ AXES = ("M", "N", "K")
 UNKNOWN = "not known"
 # statuses of a property that no case judged
 NOT_RUN, NOT_EXERCISED, NOT_APPLICABLE = "not run", "not exercised", "does not apply"
-UNJUDGED = (NOT_RUN, NOT_EXERCISED, NOT_APPLICABLE)
+NOT_JUDGED = "not judged"
+UNJUDGED = (NOT_RUN, NOT_EXERCISED, NOT_APPLICABLE, NOT_JUDGED)
+MEMORY_ONLY = "memory only: values not judged"
 # residues of a size modulo the tile of its axis; a tile of 1 leaves 0, one of 2 leaves 0 or 1
 RESIDUES = ("0", "1", "BLOCK-1", "other")
 
@@ -218,14 +220,14 @@ class PropertyResult:
         name: The name of the property.
         claim: The claim in one sentence.
         status: "pass", "fail", "expected" (it fails as the contract expects), "not exercised" (no
-            case would show a violation), "does not apply" (no case of the contract can show one)
-            or "not run".
+            case would show a violation), "does not apply" (no case of the contract can show one),
+            "not judged" (as requested) or "not run".
         examples: The number of cases that exercised it, or of launches if `backend` is "compiler".
         ratio: The largest error over its bound, None if the property has no bound.
         backend: "simulator", "cuda" for launches, or "compiler" for compiled launches.
         proof: The decision for every size, None if none was attempted.
         reason: The reason why it is expected to fail, or None.
-        why: The reason in one line why it was not exercised or does not apply, or "".
+        why: The reason in one line why it was not exercised or judged or does not apply, or "".
         parts: The number of cases that exercised each part of it, such as a relation between calls.
         missing: The formats and parts that were not exercised; none if that is the whole property.
         pairs: The number of pairs of M whose rows were compared, None if it compares none.
@@ -360,7 +362,7 @@ class Report:
     identity: Identity | None = field(default=None, metadata={"renamed": "facts"})
     coverage: Coverage | None = None
     model_check: ModelCheck | None = field(default=None, metadata={"renamed": "premises"})
-    derived: ClassVar[tuple[str, ...]] = ("verdict", "note")
+    derived: ClassVar[tuple[str, ...]] = ("verdict", "note", "memory_only")
 
     @property
     def verdict(self) -> Verdict:
@@ -373,6 +375,11 @@ class Report:
             return "error"
         verdicts = {note.verdict for note in self.notes} | ({"fail"} if self.findings else set())
         return next((v for v in GRAVEST_FIRST if v in verdicts), "pass")
+
+    @property
+    def memory_only(self) -> bool:
+        """True if values were not judged, as requested."""
+        return any(p.status == NOT_JUDGED for p in self.properties)
 
     @property
     def note(self) -> str | None:

@@ -13,8 +13,10 @@ from gemmproof.properties.contract import COMPILER
 from gemmproof.properties.finding import UNEXPECTED, Finding, list_by_cause
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import (
+    MEMORY_ONLY,
     NOT_APPLICABLE,
     NOT_EXERCISED,
+    NOT_JUDGED,
     NOT_RUN,
     UNJUDGED,
     PropertyResult,
@@ -299,7 +301,8 @@ def _format_gap(result: PropertyResult) -> str:
 
 def _summarise(report: Report) -> str:
     """Return the verdict as one line."""
-    total = format_count(len(report.properties), "property")
+    required = [p for p in report.properties if p.status != NOT_JUDGED]
+    total = format_count(len(required), "property")
     failed = sum(p.status == "fail" for p in report.properties)
     judged = sum(p.status not in ("expected", *UNJUDGED) for p in report.properties)
     expected = sum(p.status == "expected" for p in report.properties)
@@ -318,9 +321,11 @@ def _summarise(report: Report) -> str:
     note = f"; {report.note}" if report.note else ""
     if expected:
         text += f", {expected} {'fails' if expected == 1 else 'fail'} as expected"
-    if gaps and not failed and report.verdict in ("pass", "fail", "draft"):
+    gaps = gaps if not failed and report.verdict in ("pass", "fail", "draft") else []
+    if gaps or report.memory_only:
         # what was not judged comes before what held
-        text = f"{'; '.join([report.verdict, *gaps])}; {text.partition(': ')[2]}"
+        verdict = f"{report.verdict}, {MEMORY_ONLY}" if report.memory_only else report.verdict
+        text = f"{'; '.join([verdict, *gaps])}; {text.partition(': ')[2]}"
     return f"{text} ({format_count(cases, 'case')}, {report.seconds:.1f} s){note}"
 
 

@@ -170,6 +170,8 @@ def _judge_one(
     with course.follow(name) as listener:
         report, worker = judge_kept(request, limits, store, listener)
         report = accept_reads(note_kept(report, worker), options.pages.accept)
+        if report.memory_only:
+            report = report.with_note("a sign-off needs values: remove memory_only", "incomplete")
         if options.pages.drift and worker.end != "halted":
             result = add_drift(report, request, formats, limits, listener)
             report, drifts[name] = result

@@ -72,13 +72,21 @@ def find_kernel(ref: KernelRef) -> KernelUnderTest:
             got = f"got {ref.format}, expected one of {' '.join(formats)}"
             raise TargetError(f"format of {ref.name}: {got}")
         formats = (ref.format,) if ref.format else formats
-        return replace(kernel, contract=replace(kernel.contract, formats=formats))
+        memory_only = kernel.memory_only or ref.calling.memory_only
+        contract = replace(kernel.contract, formats=formats)
+        return replace(kernel, contract=contract, memory_only=memory_only)
     assert ref.target is not None
     operands = ref.calling.read()
     launch = load(ref.target, ref.calling.call, [n for n in operands if n not in ROLES])
     contract, spec = ref.contract or Contract(), ref.calling.make_spec()
     return KernelUnderTest(
-        ref.target.name, launch, contract, operands=operands, spec=spec, draft=ref.draft
+        ref.target.name,
+        launch,
+        contract,
+        operands=operands,
+        spec=spec,
+        memory_only=ref.calling.memory_only,
+        draft=ref.draft,
     )
 
 
