@@ -18,7 +18,7 @@ from gemmproof.reference.simulation import Unsupported
 from gemmproof.reference.simulator.memory import Storage, StridedView, view_of
 from gemmproof.reference.ttir import TORCH
 
-MOST_TERMS = 1 << 22
+MOST_TERMS = 1 << 20
 NO_TERM = 0  # of a lane that depends on no tensor: its value is its term
 
 # Operators of torch that move elements; each is run on the numbers of terms.
@@ -51,6 +51,10 @@ class Term(NamedTuple):
     args: tuple[int, ...] = ()
 
 
+class TooManyTerms(Unsupported):
+    """A call whose formula has more than MOST_TERMS terms."""
+
+
 class ElementTerms:
     """All terms of one call, by number, and those of the elements in memory."""
 
@@ -62,11 +66,11 @@ class ElementTerms:
         self._tensors: dict[int, tuple[str, ...]] = {}
 
     def add(self, term: Term) -> int:
-        """Return the number of a term. Raises Unsupported if there are too many."""
+        """Return the number of a term. Raises TooManyTerms."""
         number = self.numbers.get(term)
         if number is None:
             if len(self.terms) >= MOST_TERMS:
-                raise Unsupported(f"a formula of more than {MOST_TERMS:,} terms")
+                raise TooManyTerms(f"a formula of more than {MOST_TERMS:,} terms")
             number = self.numbers[term] = len(self.terms)
             self.terms.append(term)
         return number

@@ -142,9 +142,7 @@ def _draft(
         text = f"no draft of its declaration: declare {', '.join(draft.asked)}"
         report = make_unjudged(options.target, text)
         return partial(_answer, options, report, more=list_reasons(target, draft))
-    options = replace(
-        options, contract=declare(options.contract, draft), calling=draft.calling
-    )
+    options = replace(options, contract=declare(options.contract, draft), calling=draft.calling)
     try:
         request = request_of(options)
     except (TargetError, ValueError) as error:

@@ -46,7 +46,7 @@ class SizeTrials:
             own, multiple = self.sizes[axis], self.multiples.get(axis, 1)
             divided = [x for x in RANGES if x[0] % multiple == 0 and x[1] % multiple == 0]
             for least, step in divided or [(multiple, multiple)]:
-                if all(self._accepts(axis, least + i * step) for i in (0, 1, 2)):
+                if all(self._accepts(axis, least + i * step) for i in (0, 1)):
                     if (least, step) != (1, 1):
                         ranges[axis] = f"{least}.." + (f":{step}" if step > 1 else "")
                     break
@@ -61,6 +61,13 @@ class SizeTrials:
             return ""
         values = ("exact_on_integers", "within_bound")
         return next((f.message for f in judge(observed).findings if f.property in values), "")
+
+    def explain_refusal(self) -> str:
+        """Return why the call is refused at its own sizes, "" if it is not."""
+        observed = self._observe(self.sizes, 0)
+        if observed is None:
+            return "operands that no case has"
+        return observed.raised.text if observed.raised is not None else ""
 
     def _accepts(self, axis: str, size: int) -> bool:
         observed = self._observe({**self.sizes, axis: size}, 0)

@@ -20,8 +20,8 @@ from gemmproof.worker.supervisor import Limits, watch
 
 DRAFT = "gemmproof.draft.task:draft"
 MEANING = (
-    "The formula was read from the kernel. A check with it shows that the kernel is consistent with",
-    "itself (masks, addresses, races, rounding, every size), not that it computes what you mean.",
+    "The formula was read from the kernel. With it, a check shows that the kernel is consistent",
+    "with itself (masks, addresses, races, rounding, sizes), not that it computes what you mean.",
 )
 CONFIRM = "Read the draft; the command confirms it:"
 
@@ -68,9 +68,7 @@ def draft_target(
     return worker, worker.read_result(DraftedOptions)
 
 
-def declare(
-    contract: groups.ContractOptions, draft: DraftedOptions
-) -> groups.ContractOptions:
+def declare(contract: groups.ContractOptions, draft: DraftedOptions) -> groups.ContractOptions:
     """Return the options of a contract, with those of a draft where they have the default."""
     usual = groups.ContractOptions()
     return replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from gemmproof.draft.formula import Sum, list_elements, list_products
@@ -11,7 +12,15 @@ from gemmproof.draft.index_functions import IndexFunction
 from gemmproof.draft.polynomials import Unreadable
 from gemmproof.draft.read_wrapper import WrapperSource
 from gemmproof.draft.record import Guess
-from gemmproof.draft.search import EXPERTS, ROOM, DraftedCall, is_unpacked
+from gemmproof.draft.search import (
+    EXPERTS,
+    OFFSETS,
+    ROOM,
+    AcceptedCall,
+    CandidateCall,
+    DraftedCall,
+    is_unpacked,
+)
 from gemmproof.draft.write_formula import FormulaWriter
 from gemmproof.target import Calling
 
@@ -45,57 +54,114 @@ def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declarati
     letters = {**_LETTERS, summed: "K"}
     known_sizes = drafted.reader.sizes
     sizes = {x: known_sizes[axis] for axis, x in letters.items() if axis in known_sizes}
-    names = _label_operands(drafted, left, right)
+    names = _label_operands(drafted.call, left, right)
     sides = {n: _sides(source, drafted, n, letters) for n in drafted.call.tensors}
-    operands, guesses = [], []
-    formats = {n: t.format for n, t in drafted.call.tensors.items()}
-    batched = "batch" in drafted.axes
-    first = formats[left]
-    usual = {
-        left: (["batch"] * batched) + ["M", "K"], right: (["batch"] * batched) + ["K", "N"],
-    }  # fmt: skip
+    uses = dict.fromkeys(drafted.call.tensors, "")
     for n, draft in drafted.call.tensors.items():
-        text = f"{formats[n]}[{', '.join(sides[n])}]"
-        parameter = source.parameters[n]
-        known = names[n] if names[n] == n else f"{names[n]} ({n})"
-        guesses.append(Guess(f"{known} = {text}", _explain(source, n, parameter.why)))
-        if usual.get(n) == sides[n] and formats[n] == first:
-            continue
         if draft.format in ("int32", "int64"):
-            text += FULL if is_unpacked(drafted.formula, n) else f" 0..{EXPERTS - 1}"
+            uses[n] = FULL if is_unpacked(drafted.formula, n) else f" 0..{EXPERTS - 1}"
         read = any(e.tensor == n for e in list_elements(drafted.formula))
-        use = (" updated" if read else " written") if draft.written else ""
-        operands.append(f"{names[n]}={text}{use}")
+        uses[n] += (" updated" if read else " written") if draft.written else ""
     scalars = {x: n for n, x in drafted.call.values.items() if isinstance(x, float)}
-    writer = FormulaWriter(drafted.reader.sizes, drafted.shapes, names, scalars)
-    spec = writer.write(drafted.formula, drafted.axes)
-    values = {
-        n: _value_text(drafted, names, letters, sides, x) for n, x in drafted.call.values.items()
-    }
-    given = {**{n: names[n] for n in drafted.call.tensors}, **values}
-    by_position, by_name = source.arrange(given)
+    spec = FormulaWriter(drafted.reader.sizes, drafted.shapes, names, scalars).write(
+        drafted.formula, drafted.axes
+    )
+    shapes = OperandShapes(names, sides, uses, sizes, "batch" in drafted.axes)
+    return _assemble(source, drafted.call, name, shapes, spec)
+
+
+def declare_memory_only(source: WrapperSource, accepted: AcceptedCall, name: str) -> Declaration:
+    """Return the declaration of an accepted call without a formula: --memory-only.
+
+    Raises Unreadable if an option cannot state an operand.
+    """
+    call = accepted.call
+    left, *others = call.factors
+    names = _label_operands(call, left, others[0] if others else "")
+    sides, uses = {}, {}
+    for n, draft in call.tensors.items():
+        if draft.format in ("int32", "int64") and OFFSETS.search(n):
+            reason = "are offsets, in an order that --operand cannot state: use conftest.py"
+            raise Unreadable(f"{n} {reason}")
+        extents = accepted.extents.get(n, (0,) * len(draft.sides))
+        pairs = zip(draft.sides, extents, strict=True)
+        sides[n] = [_side_by_extent(side, extent, call.sizes) for side, extent in pairs]
+        is_index = n in accepted.indexing
+        integers = f" 0..{EXPERTS - 1}" if is_index else FULL
+        uses[n] = integers if draft.format in ("int32", "int64") else ""
+        uses[n] += " updated" if draft.written else ""
+    known = {axis: size for axis, size in call.sizes.items() if axis != "experts"}
+    batched = "batch" in call.tensors[left].sides
+    return _assemble(source, call, name, OperandShapes(names, sides, uses, known, batched), None)
+
+
+def _side_by_extent(side: str | int, extent: int, sizes: Mapping[str, int]) -> str:
+    """Return a dimension as an expression of M, N and K: by how far the kernel reads it."""
+    if side != ROOM:
+        return str(sizes["experts"]) if side == "experts" else str(side)
+    for axis in ("N", "M", "K"):
+        if sizes[axis] == extent:
+            return axis
+    for axis, step in product("KN", (2, 4, 8, 16, 32, 64, 128)):
+        if extent > 1 and -(-sizes[axis] // step) == extent:
+            return f"-(-{axis} // {step})"
+    return str(extent or "M")
+
+
+@dataclass(frozen=True, slots=True)
+class OperandShapes:
+    """The operands of a declaration, by parameter: their names, dimensions and uses.
+
+    `uses` are the ends of --operand; `sizes` those of M, N, K and batch in the call.
+    """
+
+    names: dict[str, str]
+    sides: dict[str, list[str]]
+    uses: dict[str, str]
+    sizes: Mapping[str, int]
+    batched: bool
+
+
+def _assemble(
+    source: WrapperSource, call: CandidateCall, name: str, shapes: OperandShapes, spec: str | None
+) -> Declaration:
+    """Return the declaration of a call; without a formula it judges memory only."""
+    operands, guesses = [], []
+    names, batched = shapes.names, shapes.batched
+    formats = {names[n]: t.format for n, t in call.tensors.items()}
+    lead = ["batch"] * batched
+    usual = {"a": [*lead, "M", "K"], "b": [*lead, "K", "N"]}
+    for n, draft in call.tensors.items():
+        text = f"{draft.format}[{', '.join(shapes.sides[n])}]"
+        label = names[n] if names[n] == n else f"{names[n]} ({n})"
+        guesses.append(Guess(f"{label} = {text}", _explain(source, n, source.parameters[n].why)))
+        if usual.get(names[n]) != shapes.sides[n] or draft.format != formats["a"]:
+            operands.append(f"{names[n]}={text}{shapes.uses[n]}")
+    values = {n: _value_text(call, shapes, x) for n, x in call.values.items()}
+    by_position, by_name = source.arrange({**{n: names[n] for n in call.tensors}, **values})
     arguments = [*by_position, *(f"{n}={x}" for n, x in by_name.items())]
     for p in source.parameters.values():
-        if not p.required and p.name not in given:
+        if p.name in values:
+            guesses.append(Guess(f"{p.name} = {values[p.name]}", "by name only"))
+        elif p.name not in call.tensors:
             guesses.append(Guess(f"{p.name} = {p.default!r}", "left at its default"))
-        elif p.name in values:
-            guesses.append(Guess(f"{p.name} = {values[p.name]}", "by its name only"))
-    operands += [f"{n}={x}|1.0" for x, n in scalars.items()]
-    call = f"{name}({', '.join(arguments)})"
-    is_plain = not operands and arguments == ["a", "b"]
-    spec = "" if spec == "a @ b" and not operands else spec
-    guesses.append(Guess(f"c = {spec or 'a @ b'}", "read from the kernel"))
-    calling = Calling(None if is_plain else call, tuple(operands), spec or None)
-    return Declaration(first, batched, calling, tuple(guesses), sizes)
+    operands += [f"{n}={x}|1.0" for n, x in call.values.items() if isinstance(x, float)]
+    is_plain, memory_only = not operands and arguments == ["a", "b"], spec is None
+    if spec is not None:
+        guesses.append(Guess(f"c = {spec}", "read from the kernel"))
+        spec = None if spec == "a @ b" and not operands else spec
+    written = None if is_plain else f"{name}({', '.join(arguments)})"
+    calling = Calling(written, tuple(operands), spec, memory_only=memory_only)
+    return Declaration(formats["a"], batched, calling, tuple(guesses), shapes.sizes)
 
 
 def _find_factors(formula: Sum, axes: tuple[str, ...]) -> tuple[str, str, str]:
     """Return the tensors of the first contraction's rows and columns, and its summed axis."""
     row, column = axes[-2:] if len(axes) > 1 else (axes[0], "")
-    for product in list_products(formula):
-        for over in reversed(product.over):
+    for part in list_products(formula):
+        for over in reversed(part.over):
             left = right = ""
-            for element in list_elements(product):
+            for element in list_elements(part):
                 used = {x for f in element.index for x in f.depends}
                 if over not in used:
                     continue
@@ -110,10 +176,10 @@ def _find_factors(formula: Sum, axes: tuple[str, ...]) -> tuple[str, str, str]:
     raise Unreadable("a result without a product of two tensors")
 
 
-def _label_operands(drafted: DraftedCall, left: str, right: str) -> dict[str, str]:
+def _label_operands(call: CandidateCall, left: str, right: str) -> dict[str, str]:
     """Return the names of the operands: a, b, and those of the parameters."""
     names = {left: "a", right: "b"}
-    for n in drafted.call.tensors:
+    for n in call.tensors:
         if n not in names:
             names[n] = f"{n}_" if n in _RESERVED else n
     return names
@@ -167,22 +233,16 @@ def _explain(source: WrapperSource, name: str, why: str) -> str:
     return f"a tensor by {why}; its shape is read from the kernel's offsets"
 
 
-def _value_text(
-    drafted: DraftedCall,
-    names: dict[str, str],
-    letters: dict[str, str],
-    sides: dict[str, list[str]],
-    x: Any,
-) -> str:
+def _value_text(call: CandidateCall, shapes: OperandShapes, x: Any) -> str:
     """Return the text of a value in --call: a size by a shape that has it."""
     if isinstance(x, float):
-        return next(n for n, other in drafted.call.values.items() if other == x)
+        return next(n for n, other in call.values.items() if other == x)
     if type(x).__name__ == "Config":
         return f"triton.Config({x.kwargs}, num_warps={x.num_warps}, num_stages={x.num_stages})"
     if not isinstance(x, str):
         return str(x)
-    for n, own in sides.items():
+    for n, own in shapes.sides.items():
         for dim, side in enumerate(own):
             if side == x:
-                return f"{names[n]}.shape[{dim}]"
-    return str(drafted.call.sizes.get(x, repr(x)))
+                return f"{shapes.names[n]}.shape[{dim}]"
+    return str(call.sizes.get(x, repr(x)))

@@ -120,7 +120,9 @@ def _read_callee(node: ast.Call, source: WrapperSource, depth: int) -> None:
         return
     parameters = list(other.parameters.values())[skipped:]
     pairs = list(zip(node.args, parameters, strict=False))
-    pairs += [(k.value, other.parameters[k.arg]) for k in node.keywords if k.arg in other.parameters]
+    pairs += [
+        (k.value, other.parameters[k.arg]) for k in node.keywords if k.arg in other.parameters
+    ]
     for given, parameter in pairs:
         own = source.parameters.get(given.id) if isinstance(given, ast.Name) else None
         if own is None or parameter.kind != "tensor":
@@ -138,7 +140,11 @@ def _find_callee(func: ast.expr, known: Mapping[str, Any]) -> tuple[Callable[...
     if isinstance(func, ast.Name):
         value = known.get(func.id)
         return (value, 0) if inspect.isfunction(value) else (None, 0)
-    if isinstance(func, ast.Attribute) and func.attr == "apply" and isinstance(func.value, ast.Name):
+    if (
+        isinstance(func, ast.Attribute)
+        and func.attr == "apply"
+        and isinstance(func.value, ast.Name)
+    ):
         forward = getattr(known.get(func.value.id), "forward", None)
         return (forward, 1) if inspect.isfunction(forward) else (None, 0)
     return None, 0

@@ -20,12 +20,13 @@ from gemmproof.properties.contract import evaluate_relation
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.provenance import words_of
 from gemmproof.reference.simulator.call import run
-from gemmproof.reference.simulator.element_terms import ElementTerms
+from gemmproof.reference.simulator.element_terms import ElementTerms, TooManyTerms
 
 MOST_CALLS = 48  # that are tried
+MOST_UNREADABLE = 4  # calls that the wrapper took, but whose results have no formula
 SECONDS = 10.0  # counted, of one call
 AXES = {1: ("M",), 2: ("M", "N"), 3: ("batch", "M", "N")}
-MOST_ROWS, MOST_COLUMNS = 8, 144  # of a result that are read
+MOST_ROWS, MOST_COLUMNS = 5, 144  # of a result that are read
 ROOM = 288  # of a dimension of unknown size: more than any other dimension has
 SIZES = (
     {"M": 6, "N": 20, "K": 36, "batch": 2},
@@ -53,6 +54,7 @@ _INTEGERS = re.compile(
 )
 
 
+OFFSETS = re.compile(r"offs|cu_|ptr|lens?$|indptr|splits$")
 _USUAL = (
     (r"warps", 4), (r"stages", 2), (r"split", 1), (r"group_size_m|group_m\b|gm$", 8),
     (r"bl(oc)?k|^b[mnk]$|tile", 32), (r"group_?size|groupsize", 64), (r"bits", 4), (r"ctas", 1),
@@ -93,6 +95,19 @@ class DraftedCall:
 
 
 @dataclass(slots=True)
+class AcceptedCall:
+    """A call that the wrapper took, without a formula.
+
+    `extents`: how far the kernels read or write each tensor, by dimension; `indexing`: tensors
+    whose elements are indices of others.
+    """
+
+    call: CandidateCall
+    extents: dict[str, tuple[int, ...]]
+    indexing: set[str]
+
+
+@dataclass(slots=True)
 class CallSearch:
     """The search for a call of one wrapper.
 
@@ -106,13 +121,14 @@ class CallSearch:
     unreadable: dict[str, int] = field(default_factory=dict)
     tried: int = 0
     is_plain: bool = False
+    accepted: AcceptedCall | None = None
 
     def find(self) -> DraftedCall | None:
         """Return the first call whose result has a formula, None if none of MOST_CALLS has."""
         for first in self._list_calls():
             waiting, seen = [first], set[str]()
             while waiting and len(seen) < MOST_CHANGED:
-                if self.tried == MOST_CALLS:
+                if self.tried == MOST_CALLS or sum(self.unreadable.values()) == MOST_UNREADABLE:
                     return None
                 call = waiting.pop(0)
                 if repr(call.tensors) in seen:
@@ -248,6 +264,8 @@ class CallSearch:
         for name in ("fp8e4m3", "int8"):
             if any(word in own for word in named[name]):
                 order[name] -= 3.5
+        if re.search(r"tl\.(zeros|full)\([^\n]*int32|ACC_TYPE\W+tl\.int32", text):
+            order["int8"] -= 3.5
         alike = sorted(order, key=lambda x: order[x])
         pairs = [tuple(f for _ in factors) for f in alike]
         if len(factors) < 2:
@@ -363,7 +381,12 @@ class CallSearch:
             return self.source.function(*by_position, **by_name)
 
         try:
-            observed = run(launch, *tensors.values(), operands=tensors, terms=terms, seconds=SECONDS)
+            observed = run(
+                launch, *tensors.values(), operands=tensors, terms=terms, seconds=SECONDS
+            )
+        except TooManyTerms as error:
+            self.accepted = self.accepted or AcceptedCall(call, *_measure_reads(terms))
+            raise Unreadable(str(error)) from None
         except Exception as error:
             reason = f"{type(error).__name__}: {words_of(error)}"
             self.refused[reason] = self.refused.get(reason, 0) + 1
@@ -380,6 +403,9 @@ class CallSearch:
         }
         call = replace(call, tensors=tensors_drafted)
         self.is_plain |= _is_product(call, result)
+        is_first = self.accepted is None and len(observed.launches) > 0
+        if is_first and not any(call.tensors[n].format == "int32" for n in call.factors):
+            self.accepted = AcceptedCall(call, *_measure_reads(terms))
         if not isinstance(result, torch.Tensor) or not 1 <= result.dim() <= 3:
             raise Unreadable("a result that is no tensor of one to three dimensions")
         if not terms.has_stored(result):
@@ -401,6 +427,20 @@ class CallSearch:
             raise Unreadable("weights of int32 that are not unpacked")
         shapes = {n: tuple(t.shape) for n, t in tensors.items()}
         return DraftedCall(call, formula, axes, reader, shapes)
+
+
+def _measure_reads(terms: ElementTerms) -> tuple[dict[str, tuple[int, ...]], set[str]]:
+    """Return how far each tensor was read, by dimension, and the tensors that address others."""
+    extents: dict[str, tuple[int, ...]] = {}
+    indexing: set[str] = set()
+    for term in terms.terms:
+        if term.kind == "element":
+            name, index, through = term.detail
+            indexing.update(through)
+            if index is not None:
+                known = extents.get(name, (0,) * len(index))
+                extents[name] = tuple(max(x, i + 1) for x, i in zip(known, index, strict=True))
+    return extents, indexing
 
 
 def _is_product(call: CandidateCall, result: Any) -> bool:
@@ -458,7 +498,7 @@ def _draw(
     shape = draft.shape(sizes)
     dtype = getattr(torch, FORMATS[draft.format].dtype)
     if draft.format in ("int32", "int64") and _INTEGERS.search(name):
-        if re.search("offs|cu_|ptr|indptr", name):
+        if OFFSETS.search(name):
             cuts = np.sort(generator.integers(0, sizes["M"] + 1, max(shape[0] - 1, 0)))
             return torch.tensor([0, *cuts.tolist()], dtype=dtype)
         return torch.tensor(generator.integers(0, EXPERTS, shape), dtype=dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from math import lcm
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gemmproof.draft.record import DraftedOptions, Guess
 from gemmproof.properties.contract import Contract
@@ -21,7 +21,7 @@ MOST_REASONS = 3  # of refused calls that are reported
 
 def draft(request: KernelRef, context: WorkerContext) -> DraftedOptions:
     """Return the draft of a declaration of the target. Raises TargetError if it has no source."""
-    from gemmproof.draft.declaration import declare
+    from gemmproof.draft.declaration import declare, declare_memory_only
     from gemmproof.draft.polynomials import Unreadable
     from gemmproof.draft.read_wrapper import read_wrapper
     from gemmproof.draft.search import CallSearch
@@ -38,46 +38,64 @@ def draft(request: KernelRef, context: WorkerContext) -> DraftedOptions:
     search = CallSearch(source, advance=lambda: context.emit(Advanced()))
     drafted = search.find()
     reasons = [*search.unreadable.items(), *search.refused.items()]
+
+    def bind(calling: Calling) -> Callable[..., Any]:
+        if calling.call is None:
+            return function
+        return cast(Callable[..., Any], bind_call(calling.call, calling.read(), vars(module)))
+
+    name = request.target.function
     if drafted is not None:
         try:
-            declared = declare(source, drafted, request.target.function)
+            declared = declare(source, drafted, name)
+            return _try_sizes(declared, search, bind(declared.calling))
         except Unreadable as error:
             reasons = [(str(error), 1)]
-        else:
-            launch = function
-            if declared.calling.call is not None:
-                names = declared.calling.read()
-                launch = bind_call(declared.calling.call, names, vars(module))
-            return _try_sizes(declared, search, launch)
+    if search.accepted is not None:
+        try:
+            declared = declare_memory_only(source, search.accepted, name)
+            return _try_sizes(declared, search, bind(declared.calling), reasons[0][0])
+        except Unreadable as error:
+            reasons.append((str(error), 1))
     asked = tuple(p.name for p in source.parameters.values() if p.required)
     common = tuple(reason for reason, _ in sorted(reasons, key=lambda x: -x[1])[:MOST_REASONS])
     return DraftedOptions(False, search.is_plain, search.tried, reasons=common, asked=asked)
 
 
 def _try_sizes(
-    declared: Declaration,
-    search: CallSearch,
-    launch: Callable[..., Any],
+    declared: Declaration, search: CallSearch, launch: Callable[..., Any], why: str = ""
 ) -> DraftedOptions:
-    """Return the options of a declaration, with the sizes at which the wrapper accepts a call."""
+    """Return the options of a declaration, with the sizes at which the wrapper accepts a call.
+
+    `why` it has no formula, if so. Raises Unreadable if a formula does not hold at other sizes.
+    """
     from gemmproof.draft.accepted_sizes import SizeTrials
+    from gemmproof.draft.polynomials import Unreadable
     from gemmproof.properties.kernel import KernelUnderTest
 
     calling = declared.calling
     contract = Contract((declared.dtype,), batched=declared.batched)
-    operands, spec = calling.read(), calling.make_spec()
-    kernel = KernelUnderTest("draft", launch, contract, operands=operands, spec=spec)
+    kernel = KernelUnderTest(
+        "draft", launch, contract, operands=calling.read(), spec=calling.make_spec(),
+        memory_only=calling.memory_only,
+    )  # fmt: skip
     trials = SizeTrials(kernel, declared.sizes, _find_multiples(calling), search.advance)
-    ranges = trials.find_ranges()
     guesses = [*declared.guesses]
-    for axis, sizes in ranges.items():
+    if not calling.memory_only:
+        larger = {axis: size * 2 for axis, size in declared.sizes.items()}
+        for sizes, seed in ((declared.sizes, 1), (larger, 2)):
+            if wrong := trials.find_difference(sizes, seed):
+                formula = calling.spec or "a @ b"
+                raise Unreadable(f"c = {formula} is read at one size; at another {wrong}")
+    elif reason := trials.explain_refusal():
+        raise Unreadable(reason)
+    else:
+        guesses.append(Guess("--memory-only", f"no formula: {why}"))
+    ranges = trials.find_ranges()
+    for axis, text in ranges.items():
         reason = trials.refused.get(axis)
         origin = f"refused otherwise: {reason}" if reason else "its operands are divided by it"
-        guesses.append(Guess(f"{axis} = {sizes}", origin))
-    larger = {axis: size * 2 for axis, size in declared.sizes.items()}
-    if wrong := trials.find_difference(declared.sizes, 1) or trials.find_difference(larger, 2):
-        reason = f"the formula read is {calling.spec or 'a @ b'}; at other sizes {wrong}"
-        return DraftedOptions(False, search.is_plain, search.tried, reasons=(reason,))
+        guesses.append(Guess(f"{axis} = {text}", origin))
     return DraftedOptions(
         is_drafted=True,
         is_plain=search.is_plain,
@@ -92,7 +110,7 @@ def _try_sizes(
 
 def _find_multiples(calling: Calling) -> dict[str, int]:
     """Return what the declared shapes divide each axis by, without rounding up."""
-    multiples = {axis: 1 for axis in "MNK"}
+    multiples = dict.fromkeys("MNK", 1)
     for text in calling.operands:
         for axis, step in re.findall(r"(?<!-)\b([MNK]) // (\d+)", text):
             multiples[axis] = lcm(multiples[axis], int(step))

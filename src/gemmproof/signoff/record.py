@@ -152,7 +152,9 @@ class KernelRecord:
     @property
     def verdict(self) -> str:
         """The verdict on the kernel alone, without a baseline."""
-        return {"pass": SIGNED, "fail": REFUSED, "draft": REFUSED}.get(self.report.verdict, INCOMPLETE)
+        return {"pass": SIGNED, "fail": REFUSED, "draft": REFUSED}.get(
+            self.report.verdict, INCOMPLETE
+        )
 
     @property
     def is_held(self) -> bool:
