@@ -15,12 +15,13 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = map(str, (ROOT, ROOT / "src"))
@@ -33,6 +34,8 @@ EVIDENCE = ROOT / "docs" / "evidence" / "public-kernels.json"
 PAGE = ROOT / "docs" / "results" / "public-kernels.md"
 CHECK = (sys.executable, "-m", "gemmproof", "check")
 QUIET = ("--quiet", "--no-saved-cases")
+PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade")
+PACKAGES = "packages"  # a folder of the cache
 WITHOUT_VERDICT = {2: "refused", 3: "incomplete"}
 
 
@@ -79,34 +82,43 @@ class Run:
 
 def read_list() -> list[Wrapper]:
     """Read the wrappers of all projects."""
-    projects = tomllib.loads(LIST.read_text(encoding="utf-8"))["project"]
     return [
         Wrapper(project["repository"], project["commit"], **wrapper)
-        for project in projects
+        for project in read_projects()
         for wrapper in project["wrapper"]
     ]
 
 
+def read_projects() -> list[dict[str, Any]]:
+    """Read the projects: repository, commit, wrappers and the packages that their files import."""
+    projects: list[dict[str, Any]] = tomllib.loads(LIST.read_text(encoding="utf-8"))["project"]
+    return projects
+
+
 def fetch(cache: Path, only: str = "") -> int:
-    """Fetch the Python files of every project at its commit into CACHE.
+    """Fetch every project at its commit into CACHE, and install the packages that they import.
 
     --only TEXT selects the projects whose name contains the text. A project that is there is left.
     """
-    for repository, commit in sorted({(w.repository, w.commit) for w in read_list()}):
-        folder = cache / repository
-        if only not in repository or (folder / ".git").exists():
+    packages = set()
+    for project in read_projects():
+        folder = cache / project["repository"]
+        if only not in project["repository"]:
+            continue
+        packages.update(project.get("packages", ()))
+        if (folder / ".git").exists():
             continue
         folder.mkdir(parents=True, exist_ok=True)
         for command in (
             "git init --quiet",
-            f"git remote add origin https://github.com/{repository}",
-            "git sparse-checkout set --no-cone *.py",
-            f"git fetch --quiet --depth 1 --filter=blob:none origin {commit}",
+            f"git fetch --quiet --depth 1 https://github.com/{project['repository']}"
+            f" {project['commit']}",
             "git checkout --quiet FETCH_HEAD",
         ):
             subprocess.run(shlex.split(command), cwd=folder, check=True)
-        print(repository, commit)
-    return 0
+        print(project["repository"], project["commit"], flush=True)
+    install = [*PIP, "--target", str(cache / PACKAGES), *sorted(packages)]
+    return subprocess.run(install, check=False).returncode if packages else 0
 
 
 def judge(cache: Path, only: str = "", again: bool = False, limit: float = 300.0) -> int:
@@ -134,7 +146,7 @@ def judge(cache: Path, only: str = "", again: bool = False, limit: float = 300.0
     return 0
 
 
-def write_evidence(rows: dict[str, dict[str, object]]) -> None:
+def write_evidence(rows: dict[str, dict[str, Any]]) -> None:
     """Write the verdicts, with the versions that gave them."""
     versions = {name: version(name) for name in ("gemmproof", "triton", "torch")}
     document = {
@@ -150,7 +162,7 @@ def check(wrapper: Wrapper, cache: Path, options: str, limit: float) -> Run:
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.json"
         argv = [*CHECK, wrapper.target, *shlex.split(options), *QUIET, "--json", str(report)]
-        paths = os.pathsep.join(map(str, (ROOT / "src", ROOT, cache.resolve() / "packages")))
+        paths = os.pathsep.join(map(str, (ROOT / "src", ROOT, cache.resolve() / PACKAGES)))
         start = time.monotonic()
         try:
             done = subprocess.run(
@@ -185,7 +197,7 @@ def make_page(check: bool = False, out: Path | None = None) -> int:
     return update_tables(PAGE, tables, check, out)
 
 
-def summarize(wrappers: list[Wrapper], evidence: dict) -> str:
+def summarize(wrappers: list[Wrapper], evidence: dict[str, Any]) -> str:
     """Return the counts of verdicts as a list in Markdown."""
     rows = [evidence["wrappers"][wrapper.key] for wrapper in wrappers]
     projects = len({wrapper.repository for wrapper in wrappers})
@@ -206,7 +218,7 @@ def summarize(wrappers: list[Wrapper], evidence: dict) -> str:
     )
 
 
-def tabulate_wrappers(wrappers: list[Wrapper], rows: dict) -> str:
+def tabulate_wrappers(wrappers: list[Wrapper], rows: dict[str, Any]) -> str:
     """Tabulate the wrappers: both verdicts, their seconds, and what was found."""
     cells = []
     for wrapper in wrappers:
@@ -228,7 +240,7 @@ def list_commands(wrappers: list[Wrapper]) -> Iterator[str]:
         yield f"{repository} at {own[0].commit[:12]}:\n\n```sh\n" + "\n".join(commands) + "\n```\n"
 
 
-COMMANDS = {"fetch": fetch, "judge": judge, "page": make_page}
+COMMANDS: dict[str, Callable[..., int]] = {"fetch": fetch, "judge": judge, "page": make_page}
 
 if __name__ == "__main__":
     sys.exit(run(__doc__, COMMANDS))
