@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from scripts.docs.markdown import ROOT, make_table, update_tables
 from scripts.verdicts.subjects import EXAMPLES, load_file
-from tests.corpora.families.table import FAMILIES, RIGHT
+from tests.corpora.families.table import RIGHT
 from tests.corpora.mutant import CLASSES, Mutant
 from tests.corpora.mutants import unflawed
 from tests.corpora.mutants.table import MUTANTS, SURVIVORS
@@ -301,9 +301,6 @@ def make_proofs_page(
 
 
 # -- styles of public projects ---------------------------------------------------------------------
-WRONG = 2  # wrong kernels of a family that the page shows
-
-
 class Style(NamedTuple):
     """A style of public kernels: its name, projects that use it, and a kernel of that style."""
 
@@ -358,14 +355,12 @@ STYLES = (
 
 
 def make_styles_page(examples: int = 20, check: bool = False, out: Path | None = None) -> int:
-    """Check a kernel of each style and make the tables of docs/results/public-kernels.md.
+    """Check a kernel of each style and make the table of styles of docs/results/public-kernels.md.
 
     Each is checked with --examples cases of each format. Takes several minutes.
     """
     reports = {style: judge_style(style, examples) for style in STYLES}
-    styles, limits = tabulate_styles(reports), tabulate_limits(reports)
-    tables = {"styles": styles, "limits": limits, "wrong": show_wrong()}
-    return update_tables(STYLES_PAGE, tables, check, out)
+    return update_tables(STYLES_PAGE, {"styles": tabulate_styles(reports)}, check, out)
 
 
 def judge_style(style: Style, examples: int) -> Report:
@@ -387,26 +382,3 @@ def tabulate_styles(reports: dict[Style, Report]) -> str:
         cells.append([*row, f"{report.seconds:.1f}"])
     heads = ("style", "found in", "operands", "verdict, properties", "error/bound", "limits", "s")
     return make_table(heads, cells)
-
-
-def tabulate_limits(reports: dict[Style, Report]) -> str:
-    """Tabulate every limit with the message of the check."""
-    cells = []
-    for style, report in reports.items():
-        for limit in report.limits:
-            if limit.status == "limit":
-                message = limit.message.replace("|", "\\|")
-                message = message if len(message) <= 110 else f"{message[:107]}..."
-                cells.append([style.name, limit.name, message, f"`{limit.option}`"])
-    return make_table(("style", "beyond the contract", "result", "option"), cells)
-
-
-def show_wrong() -> str:
-    """Tabulate the findings on wrong kernels of each family."""
-    cells = []
-    for family in FAMILIES:
-        for mutant in family.wrong[:WRONG]:
-            findings = check(mutant.kernel, target=mutant.target).findings
-            message = findings[0].message.replace("|", "\\|") if findings else "missed"
-            cells.append([family.title, f"`{mutant.name}`", message])
-    return make_table(("family", "mutant", "message"), cells)

@@ -310,7 +310,7 @@ def load_file(path: Path) -> ModuleType:
     root, name = package_of(path)
     sys.path.insert(0, str(root))
     if root != path.parent:
-        return call_theirs(str(path), "importing it", lambda: _import_named(name))
+        return call_theirs(str(path), "importing it", lambda: _import_packaged(root, name))
     # A single file may have any name, including that of a module of Python's or ours.
     is_taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
     name = f"{LOADED}{path.stem}" if is_taken else path.stem
@@ -348,6 +348,27 @@ def _import_named(name: str) -> ModuleType:
     files = [f for f in (stem.with_suffix(".py"), stem / "__init__.py") if f.is_file()]
     with fake_device() if not files or _may_query_device(files[0]) else nullcontext():
         return importlib.import_module(name)
+
+
+def _import_packaged(root: Path, name: str) -> ModuleType:
+    """Import a module of a package, without the `__init__.py` of a package that cannot be imported.
+
+    Such a file imports the whole project, and what the project needs beside the module at hand.
+    """
+    parents = [name[:i] for i, letter in enumerate(name) if letter == "."]
+    while True:
+        try:
+            return _import_named(name)
+        except Exception:
+            package = next((p for p in parents if p not in sys.modules), None)
+            if package is None:
+                raise
+            folder = root.joinpath(*package.split("."))
+            spec = importlib.util.spec_from_file_location(
+                package, folder / "__init__.py", submodule_search_locations=[str(folder)]
+            )
+            assert spec is not None
+            sys.modules[package] = importlib.util.module_from_spec(spec)
 
 
 def _may_query_device(path: Path) -> bool:

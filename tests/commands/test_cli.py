@@ -96,6 +96,19 @@ def test_a_file_finds_its_neighbours_and_its_package(project):
         assert main(["check", target, "--max-examples", "1"]) == EXIT["pass"]
 
 
+def test_a_file_needs_only_what_it_imports_of_its_package(project, capsys):
+    package = project / "wide" / "ops"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("import module_that_is_missing\n")
+    (package / "__init__.py").write_text("raise RuntimeError('no device')\n")
+    (package / "tiles.py").write_text("def f(a, b):\n    pass\n")
+    (package / "gemm.py").write_text("from .tiles import f\nfrom wide.ops import tiles\n")
+    (package / "layer.py").write_text("import another_missing_module\n")
+    assert main(["check", "wide/ops/gemm.py:f", "--max-examples", "1"]) == EXIT["pass"]
+    assert main(["check", "wide/ops/layer.py:f"]) == EXIT["error"]
+    assert "wide/ops/layer.py:1: importing it raised" in capsys.readouterr().err
+
+
 def test_a_lane_that_cannot_run_is_incomplete_not_passed(project, capsys, monkeypatch, texts):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     command = ["check", "my_kernels.py:matmul", "--device", "cuda", "--json", "report.json"]

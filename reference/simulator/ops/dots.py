@@ -289,9 +289,14 @@ def undefined_outputs(a: Value, b: Value, c: Value) -> np.ndarray | None:
         return union(poison, c.poison)
     live_a = ((a.data != 0) | (rows != 0)).astype(np.float32)
     live_b = ((b.data != 0) | (columns != 0)).astype(np.float32)
-    bits = np.bitwise_or(np.bitwise_or.reduce(rows, None), np.bitwise_or.reduce(columns, None))
-    terms = (rows != 0).astype(np.float32) @ live_b + live_a @ (columns != 0).astype(np.float32)
-    return union((terms > 0) * bits, c.poison)
+    present = int(np.bitwise_or.reduce(rows, None) | np.bitwise_or.reduce(columns, None))
+    poison = c.poison
+    for bit in (np.uint8(1 << i) for i in range(present.bit_length()) if present >> i & 1):
+        undefined_a = (rows & bit != 0).astype(np.float32)
+        undefined_b = (columns & bit != 0).astype(np.float32)
+        terms = undefined_a @ live_b + live_a @ undefined_b
+        poison = union(poison, (terms > 0) * bit)
+    return poison
 
 
 def _whole(x: Value) -> np.ndarray:

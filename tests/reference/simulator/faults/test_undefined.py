@@ -92,6 +92,25 @@ def test_undefined_rows_that_are_not_stored_are_no_fault():
 
 
 @triton.jit
+def hinted_row_kernel(a_ptr, b_ptr, c_ptr, m, k, S: tl.constexpr):
+    i, j = tl.arange(0, S), tl.arange(0, S)[None, :]
+    rows = tl.max_contiguous(tl.multiple_of(i % m, S), S)[:, None]  # false of rows from m on
+    a = tl.load(a_ptr + rows * S + j, mask=j < k)
+    b = tl.load(b_ptr + i[:, None] * S + j)
+    tl.store(c_ptr + i[:, None] * S + j, tl.dot(a, b), mask=i[:, None] < m)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int8])
+def test_an_output_of_a_dot_has_the_origins_of_its_own_terms(dtype):
+    """The hint is false of rows that are not stored; the columns of all rows are undefined."""
+    out = torch.int32 if dtype == torch.int8 else torch.float32
+    wrapper = empty_launcher(hinted_row_kernel, (1,), 3, 20, 32, shape=(32, 32), dtype=out)
+    ones = torch.ones((32, 32), dtype=dtype)
+    kinds = [f.kind for f in run(wrapper, ones, ones.clone()).faults]
+    assert kinds == ["undefined_stored", "never_stored"]
+
+
+@triton.jit
 def offset_kernel(x_ptr, o_ptr, big, F: tl.constexpr):
     i = tl.arange(0, 4)
     tl.store(o_ptr + i, tl.load(x_ptr + F(i, big)))
