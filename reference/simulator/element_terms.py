@@ -63,6 +63,7 @@ class ElementTerms:
         self.numbers: dict[Term, int] = {}
         self.memory: dict[Storage, np.ndarray] = {}
         self.known: Mapping[Storage, tuple[str, StridedView]] = {}
+        self.adds_atomically = False  # floats, in the order in which programs run
         self._tensors: dict[int, tuple[str, ...]] = {}
 
     def add(self, term: Term) -> int:
@@ -184,6 +185,7 @@ class ElementTerms:
         for i, value, number in zip(index.tolist(), new, numbers.tolist(), strict=True):
             own = number or self.add(Term("number", value.item()))
             if op in ("add", "fadd"):
+                self.adds_atomically |= op == "fadd"
                 before = int(self.read(storage, np.array([i * size]), size)[0])
                 if before == NO_TERM:
                     before = self.add(Term("number", storage.typed(new.dtype)[i].item()))

@@ -76,6 +76,10 @@ def declare(contract: groups.ContractOptions, draft: DraftedOptions) -> groups.C
         dtype=contract.dtype or ((draft.dtype,) if draft.dtype != "fp16" else ()),
         sizes=contract.sizes if contract.sizes != usual.sizes else draft.sizes,
         batched=contract.batched or draft.batched,
+        accumulator=contract.accumulator
+        if contract.accumulator != usual.accumulator
+        else draft.accumulator,
+        any_order=contract.any_order or draft.any_order,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -22,6 +22,7 @@ from gemmproof.draft.search import (
     is_unpacked,
 )
 from gemmproof.draft.write_formula import FormulaWriter
+from gemmproof.properties.contract import Contract
 from gemmproof.target import Calling
 
 _LETTERS = {"M": "M", "N": "N", "batch": "batch"}
@@ -38,6 +39,8 @@ class Declaration:
     calling: Calling
     guesses: tuple[Guess, ...]
     sizes: Mapping[str, int]
+    accumulator: str
+    any_order: bool
 
 
 def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declaration:
@@ -67,7 +70,10 @@ def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declarati
         drafted.formula, drafted.axes
     )
     shapes = OperandShapes(names, sides, uses, sizes, "batch" in drafted.axes)
-    return _assemble(source, drafted.call, name, shapes, spec)
+    declared = _assemble(source, drafted.call, name, shapes, spec)
+    parts = drafted.reader.polynomials.partial_format
+    accumulator = {"f16": "fp16", "bf16": "bf16"}.get(parts, declared.accumulator)
+    return replace(declared, accumulator=accumulator, any_order=drafted.adds_atomically)
 
 
 def declare_memory_only(source: WrapperSource, accepted: AcceptedCall, name: str) -> Declaration:
@@ -92,7 +98,9 @@ def declare_memory_only(source: WrapperSource, accepted: AcceptedCall, name: str
         uses[n] += " updated" if draft.written else ""
     known = {axis: size for axis, size in call.sizes.items() if axis != "experts"}
     batched = "batch" in call.tensors[left].sides
-    return _assemble(source, call, name, OperandShapes(names, sides, uses, known, batched), None)
+    shapes = OperandShapes(names, sides, uses, known, batched)
+    declared = _assemble(source, call, name, shapes, None)
+    return replace(declared, any_order=accepted.adds_atomically)
 
 
 def _side_by_extent(side: str | int, extent: int, sizes: Mapping[str, int]) -> str:
@@ -152,7 +160,9 @@ def _assemble(
         spec = None if spec == "a @ b" and not operands else spec
     written = None if is_plain else f"{name}({', '.join(arguments)})"
     calling = Calling(written, tuple(operands), spec, memory_only=memory_only)
-    return Declaration(formats["a"], batched, calling, tuple(guesses), shapes.sizes)
+    return Declaration(
+        formats["a"], batched, calling, tuple(guesses), shapes.sizes, Contract().accumulator, False
+    )
 
 
 def _find_factors(formula: Sum, axes: tuple[str, ...]) -> tuple[str, str, str]:

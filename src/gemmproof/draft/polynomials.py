@@ -20,6 +20,7 @@ _SAME = frozenset({
 })  # fmt: skip
 _SUMS = {"arith.addf": 1, "arith.addi": 1, "arith.subf": -1, "arith.subi": -1}
 _PRODUCTS = ("arith.mulf", "arith.muli")
+_NARROWS = ("arith.truncf", "tt.fp_to_fp")
 _QUOTIENTS = ("arith.divf", "tt.precise_divf", "tt.approx_divf")
 
 
@@ -39,7 +40,9 @@ class Polynomials:
 
     def __init__(self, terms: ElementTerms) -> None:
         self.terms = terms
+        self.partial_format = ""  # to which parts of a contraction are rounded and added
         self._known: dict[int, Polynomial] = {}
+        self._joined: set[int] = set()  # sums of rounded parts
 
     def of(self, number: int) -> Polynomial:
         """Return a term as a sum of products. Raises Unreadable if it is too long."""
@@ -78,6 +81,11 @@ class Polynomials:
         parts = [self._known[n] for n in args] if kind != "dot" else []
         if kind in _SAME or (kind == "tt.fp_to_fp" and _bits(detail[0]) >= _bits(detail[1])):
             return parts[0]
+        if kind in _NARROWS and parts[0] == ():
+            return ()
+        if kind == "arith.addf" and (joined := self._join_parts(args, parts)):
+            self._joined.add(number)
+            return _add(*joined)
         if kind in _SUMS:
             return _add(parts[0], _times(parts[1], _SUMS[kind]))
         if kind == "arith.negf":
@@ -98,6 +106,26 @@ class Polynomials:
                 raise Unreadable(f"a sum of more than {MOST_MONOMIALS:,} products")
             return tuple(total)
         return ((1.0, (number,)),)
+
+    def _join_parts(
+        self, args: tuple[int, ...], parts: list[Polynomial]
+    ) -> list[Polynomial] | None:
+        """Return two parts of a contraction without their rounding, as split K adds them."""
+        inner, partial_format = [], self.partial_format
+        for number, part in zip(args, parts, strict=True):
+            term = self._term(part[0][1][0]) if len(part) == 1 and len(part[0][1]) == 1 else None
+            if number in self._joined:
+                inner.append(part)
+            elif term is not None and term.kind in _NARROWS and part[0][0] == 1:
+                whole = self._known[term.args[0]]
+                if all(len(factors) < 2 for _, factors in whole):
+                    return None
+                partial_format = term.detail[0]
+                inner.append(whole)
+            else:
+                return None
+        self.partial_format = partial_format
+        return inner
 
     def _multiply(self, args: tuple[int, ...], parts: list[Polynomial]) -> Polynomial:
         x, y = parts

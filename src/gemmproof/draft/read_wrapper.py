@@ -22,6 +22,7 @@ _TENSOR_NAME = re.compile(
     r"|weight|scale|bias|zero|tensor|indices|ids|hidden|activations?$|^[abxw]_",
     re.IGNORECASE,
 )
+_POINTER = re.compile(r"ptr|_desc|pointer", re.IGNORECASE)  # of a kernel's parameters
 _SHAPE = re.compile(r"(\w+)\.(?:shape|size\(\))$")
 _SIDE = re.compile(r"(\w+)\.(?:shape\[(-?\d+)\]|size\((?:dim=)?(-?\d+)\))$")
 _NDIM = re.compile(r"(\w+)\.(?:ndim|dim\(\))$")
@@ -49,6 +50,7 @@ class Parameter:
 class WrapperSource:
     """The source of a wrapper, and what was read of it.
 
+    `target` is what is called; if it is `positional`, as an autograd function, by position only.
     `sides` are names for dimensions: equal names are equal sizes; `lines` are where they were read.
     """
 
@@ -57,6 +59,8 @@ class WrapperSource:
     parameters: dict[str, Parameter]
     sides: dict[Dim, str] = field(default_factory=dict)
     lines: dict[Dim, int] = field(default_factory=dict)
+    target: Callable[..., Any] = print
+    positional: bool = False
 
     @property
     def tensors(self) -> list[Parameter]:
@@ -67,9 +71,11 @@ class WrapperSource:
         by_position: list[Any] = []
         by_name: dict[str, Any] = {}
         for at, (name, parameter) in enumerate(self.parameters.items()):
-            if name not in named:
+            if name not in named and not self.positional:
                 continue
-            if parameter.keyword_only or len(by_position) < at:
+            if self.positional:
+                by_position.append(named.get(name, parameter.default))
+            elif parameter.keyword_only or len(by_position) < at:
                 by_name[name] = named[name]
             else:
                 by_position.append(named[name])
@@ -81,6 +87,11 @@ def read_wrapper(function: Callable[..., Any], depth: int = 0) -> WrapperSource:
 
     Raises ValueError for a method, and for a function without its source.
     """
+    target = function
+    function = getattr(function, "_init_fn", function)  # of an operator of torch.library
+    if forward := find_forward(function):
+        target = function.apply if inspect.isclass(function) else function
+        function = forward
     plain = inspect.unwrap(function)
     try:
         text = textwrap.dedent(inspect.getsource(plain))
@@ -88,14 +99,17 @@ def read_wrapper(function: Callable[..., Any], depth: int = 0) -> WrapperSource:
     except (OSError, TypeError):
         raise ValueError(f"got {function!r} (no source), expected a function of Python") from None
     tree = next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
-    source = WrapperSource(plain, text, {})
-    used = _list_used(tree)
+    source = WrapperSource(plain, text, {}, target=target, positional=forward is not None)
+    used, integers = _list_used(tree), _list_passed_integers(tree, plain.__globals__)
     if next(iter(inspect.signature(plain).parameters), "") == "self":
         raise ValueError("got a method, expected a function that makes the object and calls it")
-    for name, parameter in inspect.signature(plain).parameters.items():
+    signature = inspect.signature(plain).parameters
+    for name, parameter in list(signature.items())[source.positional :]:
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
         kind, why = _classify(parameter, used)
+        if name in integers and why in ("its name", "its use"):
+            kind, why = "int", "its use in a kernel"
         default = None if parameter.default is parameter.empty else parameter.default
         required = parameter.default is parameter.empty
         only = parameter.kind is parameter.KEYWORD_ONLY
@@ -107,6 +121,16 @@ def read_wrapper(function: Callable[..., Any], depth: int = 0) -> WrapperSource:
             if isinstance(node, ast.Call):
                 _read_callee(node, source, depth)
     return source
+
+
+def find_forward(function: Any) -> Callable[..., Any] | None:
+    """Return the forward of an autograd function, or of its `apply`; None for another value."""
+    import torch
+
+    holder = function if inspect.isclass(function) else getattr(function, "__self__", None)
+    if inspect.isclass(holder) and issubclass(holder, torch.autograd.Function):
+        return holder.__dict__.get("forward") and holder.forward
+    return None
 
 
 def _read_callee(node: ast.Call, source: WrapperSource, depth: int) -> None:
@@ -164,6 +188,23 @@ def _list_used(tree: ast.FunctionDef) -> dict[str, int]:
                 if isinstance(given, ast.Name):
                     used.setdefault(given.id, given.lineno)
     return used
+
+
+def _list_passed_integers(tree: ast.FunctionDef, known: Mapping[str, Any]) -> set[str]:
+    """Return the names that launches pass on for sizes, strides or options of a kernel."""
+    passed: set[str] = set()
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)):
+            continue
+        kernel = known.get(node.func.value.id) if isinstance(node.func.value, ast.Name) else None
+        names = list(getattr(kernel, "arg_names", ()))
+        if not any(_POINTER.search(n) for n in names):
+            continue
+        pairs = [*zip(names, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
+        for name, given in pairs:
+            if isinstance(given, ast.Name) and name and not _POINTER.search(name):
+                passed.add(given.id)
+    return passed
 
 
 def _classify(parameter: inspect.Parameter, used: dict[str, int]) -> tuple[str, str]:
@@ -234,6 +275,11 @@ def _read_assignment(
         for i, element in enumerate(target.elts):
             if isinstance(element, ast.Name):
                 _record_side(source, local, (shape[1], i), element.id, first + element.lineno)
+    elif isinstance(value, ast.BinOp) and isinstance(target, ast.Name):
+        side, count = _find_side(value.left, source, local), _read_integer(value.right, source)
+        if side and count and isinstance(value.op, ast.Mult):
+            local[target.id] = side
+            source.sides[side] = f"{target.id} // {count}"
     elif (side := _SIDE.match(text)) and isinstance(target, ast.Name):
         parameter = source.parameters.get(side[1])
         if parameter is not None:
@@ -357,6 +403,7 @@ def _at_least(parameter: Parameter, index: int) -> None:
 # -- docstring -----------------------------------------------------------------------------------
 def _read_docstring(text: str, source: WrapperSource) -> None:
     """Read shapes that a docstring states: "x: (M, K)", "w of shape [N, K]"."""
+    text = re.sub(r"\(?(\w+(?: // \w+)?)\)? x \(?(\w+(?: // \w+)?)\)?", r"(\1, \2)", text)
     for name, parameter in source.parameters.items():
         if parameter.kind not in ("tensor", "unknown"):
             continue

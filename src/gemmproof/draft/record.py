@@ -29,6 +29,8 @@ class DraftedOptions:
     tried: int
     dtype: str = ""
     batched: bool = False
+    accumulator: str = "fp32"
+    any_order: bool = False
     sizes: tuple[tuple[str, str], ...] = ()
     calling: Calling = field(default_factory=Calling)
     guesses: tuple[Guess, ...] = ()

@@ -21,6 +21,7 @@ from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.provenance import words_of
 from gemmproof.reference.simulator.call import run
 from gemmproof.reference.simulator.element_terms import ElementTerms, TooManyTerms
+from gemmproof.target import line_of
 
 MOST_CALLS = 48  # that are tried
 MOST_UNREADABLE = 4  # calls that the wrapper took, but whose results have no formula
@@ -46,7 +47,7 @@ _LETTERS = (
 )
 _OUTPUT = re.compile(r"^(out|output|c|y|o|dst|result|ret|res)(_ptr|_buf)?$|^out_|_out$", re.I)
 _BESIDES = re.compile(
-    r"scale|bias|zero|zp|resid|ids|idx|index|indices|offs|ptrs?$|lens?$|sizes?$|topk|expert_|mask"
+    r"scale|_s$|_sf$|^s[ab]$|scl|bias|zero|zp|resid|ids|idx|index|indices|offs|ptrs?$|lens?$|sizes?$|topk|expert_|mask"
     r"|cu_|^azp|absmax|router", re.I,
 )  # fmt: skip
 _INTEGERS = re.compile(
@@ -56,7 +57,8 @@ _INTEGERS = re.compile(
 
 OFFSETS = re.compile(r"offs|cu_|ptr|lens?$|indptr|splits$")
 _USUAL = (
-    (r"warps", 4), (r"stages", 2), (r"split", 1), (r"group_size_m|group_m\b|gm$", 8),
+    (r"warps", 4), (r"stages", 2), (r"chunk", 64), (r"maxq", 15), (r"split", 1),
+    (r"group_size_m|group_m\b|gm$", 8),
     (r"bl(oc)?k|^b[mnk]$|tile", 32), (r"group_?size|groupsize", 64), (r"bits", 4), (r"ctas", 1),
 )  # fmt: skip
 
@@ -92,6 +94,7 @@ class DraftedCall:
     axes: tuple[str, ...]
     reader: Reader
     shapes: dict[str, tuple[int, ...]]
+    adds_atomically: bool = False
 
 
 @dataclass(slots=True)
@@ -105,6 +108,7 @@ class AcceptedCall:
     call: CandidateCall
     extents: dict[str, tuple[int, ...]]
     indexing: set[str]
+    adds_atomically: bool
 
 
 @dataclass(slots=True)
@@ -173,7 +177,7 @@ class CallSearch:
 
     def _reformat(self, call: CandidateCall) -> list[CandidateCall]:
         """Return calls with another rank or format of one tensor besides the factors."""
-        changed = []
+        changed = [self._group(call)] if self._group(call) != call else []
         for n in call.tensors:
             if self.source.parameters[n].rank is None and not call.tensors[n].written:
                 changed += self._reshape(call, n)
@@ -187,10 +191,23 @@ class CallSearch:
                     changed.append(replace(call, tensors=tensors))
         return changed
 
+    def _group(self, call: CandidateCall) -> CandidateCall:
+        """Return the call with tensors of unknown size for groups of K: scales, packed zeros."""
+        tensors = dict(call.tensors)
+        for n, own in call.tensors.items():
+            if n not in call.factors and len(own.sides) == 2 and ROOM in own.sides:
+                packed = "N // 8" if own.format == "int32" else "N"
+                usual = ("K // 32", packed)
+                sides = tuple(u if s == ROOM else s for s, u in zip(own.sides, usual, strict=True))
+                tensors[n] = replace(own, sides=sides)
+        return replace(call, tensors=tensors)
+
     # -- candidates ------------------------------------------------------------------------------
     def _list_calls(self) -> Iterator[CandidateCall]:
         """Yield calls, the likeliest first."""
         factors, others = self._split()
+        if not factors:
+            return
         letters = [self._letters_of(p) for p in factors]
         formats = self._formats(factors)
         ways = itertools.product(range(len(SIZES)), (False, True), range(len(formats)))
@@ -311,7 +328,7 @@ class CallSearch:
 
         def write(node: ast.expr) -> str:
             if isinstance(node, ast.Name):
-                letter = _letter(node.id)
+                letter = _letter(node.id) or self._letter_of_factor(node.id)
                 value = known.get(node.id)
                 if type(value) is int:
                     return str(value)
@@ -333,6 +350,14 @@ class CallSearch:
         except (ValueError, SyntaxError):
             return None
         return int(written) if written.isdecimal() else written
+
+    def _letter_of_factor(self, name: str) -> str | None:
+        """Return the letter of a dimension of a that has no name but a_0 or a_1."""
+        first = next((p for p in self.source.tensors if p.required), None)
+        for dim, letter in enumerate("MK"):
+            if first is not None and name == f"{first.name}_{dim}":
+                return letter
+        return None
 
     def _values(self, factor: str) -> dict[str, Any]:
         """Return the values of required parameters that are no tensors."""
@@ -378,17 +403,19 @@ class CallSearch:
         def launch(*given: torch.Tensor) -> Any:
             named = {**values, **dict(zip(tensors, given, strict=True))}
             by_position, by_name = self.source.arrange(named)
-            return self.source.function(*by_position, **by_name)
+            return self.source.target(*by_position, **by_name)
 
         try:
             observed = run(
                 launch, *tensors.values(), operands=tensors, terms=terms, seconds=SECONDS
             )
         except TooManyTerms as error:
-            self.accepted = self.accepted or AcceptedCall(call, *_measure_reads(terms))
+            self.accepted = self.accepted or _accept(call, terms)
             raise Unreadable(str(error)) from None
         except Exception as error:
             reason = f"{type(error).__name__}: {words_of(error)}"
+            if not words_of(error) and (line := line_of(error)):
+                reason = f"{type(error).__name__} at {line}"
             self.refused[reason] = self.refused.get(reason, 0) + 1
             return None
         result = observed.result
@@ -405,7 +432,7 @@ class CallSearch:
         self.is_plain |= _is_product(call, result)
         is_first = self.accepted is None and len(observed.launches) > 0
         if is_first and not any(call.tensors[n].format == "int32" for n in call.factors):
-            self.accepted = AcceptedCall(call, *_measure_reads(terms))
+            self.accepted = _accept(call, terms)
         if not isinstance(result, torch.Tensor) or not 1 <= result.dim() <= 3:
             raise Unreadable("a result that is no tensor of one to three dimensions")
         if not terms.has_stored(result):
@@ -426,11 +453,11 @@ class CallSearch:
         ):
             raise Unreadable("weights of int32 that are not unpacked")
         shapes = {n: tuple(t.shape) for n, t in tensors.items()}
-        return DraftedCall(call, formula, axes, reader, shapes)
+        return DraftedCall(call, formula, axes, reader, shapes, terms.adds_atomically)
 
 
-def _measure_reads(terms: ElementTerms) -> tuple[dict[str, tuple[int, ...]], set[str]]:
-    """Return how far each tensor was read, by dimension, and the tensors that address others."""
+def _accept(call: CandidateCall, terms: ElementTerms) -> AcceptedCall:
+    """Return a call without a formula, with what its terms tell."""
     extents: dict[str, tuple[int, ...]] = {}
     indexing: set[str] = set()
     for term in terms.terms:
@@ -440,7 +467,7 @@ def _measure_reads(terms: ElementTerms) -> tuple[dict[str, tuple[int, ...]], set
             if index is not None:
                 known = extents.get(name, (0,) * len(index))
                 extents[name] = tuple(max(x, i + 1) for x, i in zip(known, index, strict=True))
-    return extents, indexing
+    return AcceptedCall(call, extents, indexing, terms.adds_atomically)
 
 
 def _is_product(call: CandidateCall, result: Any) -> bool:

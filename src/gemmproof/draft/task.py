@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from math import lcm
@@ -41,10 +42,12 @@ def draft(request: KernelRef, context: WorkerContext) -> DraftedOptions:
 
     def bind(calling: Calling) -> Callable[..., Any]:
         if calling.call is None:
-            return function
+            return source.target
         return cast(Callable[..., Any], bind_call(calling.call, calling.read(), vars(module)))
 
     name = request.target.function
+    if inspect.isclass(function):
+        name += ".apply"
     if drafted is not None:
         try:
             declared = declare(source, drafted, name)
@@ -74,7 +77,10 @@ def _try_sizes(
     from gemmproof.properties.kernel import KernelUnderTest
 
     calling = declared.calling
-    contract = Contract((declared.dtype,), batched=declared.batched)
+    contract = Contract(
+        (declared.dtype,), batched=declared.batched, accumulator=declared.accumulator,
+        deterministic=not declared.any_order,
+    )  # fmt: skip
     kernel = KernelUnderTest(
         "draft", launch, contract, operands=calling.read(), spec=calling.make_spec(),
         memory_only=calling.memory_only,
@@ -102,6 +108,8 @@ def _try_sizes(
         tried=search.tried,
         dtype=declared.dtype,
         batched=declared.batched,
+        accumulator=declared.accumulator,
+        any_order=declared.any_order,
         sizes=tuple(ranges.items()),
         calling=calling,
         guesses=tuple(guesses),
