@@ -50,6 +50,7 @@ class Parameter:
 class WrapperSource:
     """The source of a wrapper, and what was read of it.
 
+    `dtypes` are those that assertions admit, `alike` the parameter whose dtype another must have.
     `target` is what is called; if it is `positional`, as an autograd function, by position only.
     `sides` are names for dimensions: equal names are equal sizes; `lines` are where they were read.
     """
@@ -59,6 +60,8 @@ class WrapperSource:
     parameters: dict[str, Parameter]
     sides: dict[Dim, str] = field(default_factory=dict)
     lines: dict[Dim, int] = field(default_factory=dict)
+    dtypes: dict[str, list[str]] = field(default_factory=dict)
+    alike: dict[str, str] = field(default_factory=dict)
     target: Callable[..., Any] = print
     positional: bool = False
 
@@ -92,7 +95,7 @@ def read_wrapper(function: Callable[..., Any], depth: int = 0) -> WrapperSource:
     if forward := find_forward(function):
         target = function.apply if inspect.isclass(function) else function
         function = forward
-    plain = inspect.unwrap(function)
+    plain = _unwrap(function)
     try:
         text = textwrap.dedent(inspect.getsource(plain))
         first = inspect.getsourcelines(plain)[1] - 1
@@ -108,6 +111,8 @@ def read_wrapper(function: Callable[..., Any], depth: int = 0) -> WrapperSource:
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
         kind, why = _classify(parameter, used)
+        if name == "k" and kind == "tensor" and not {"q", "v"} & set(signature):
+            kind = "int"
         if name in integers and why in ("its name", "its use"):
             kind, why = "int", "its use in a kernel"
         default = None if parameter.default is parameter.empty else parameter.default
@@ -121,6 +126,14 @@ def read_wrapper(function: Callable[..., Any], depth: int = 0) -> WrapperSource:
             if isinstance(node, ast.Call):
                 _read_callee(node, source, depth)
     return source
+
+
+def _unwrap(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that decorators, or an operator of torch.library, hold."""
+    plain = inspect.unwrap(function)
+    held = inspect.getclosurevars(plain).nonlocals if inspect.isfunction(plain) else {}
+    inner = held.get("fn")
+    return inner if plain.__name__ == "backend_fn" and inspect.isfunction(inner) else plain
 
 
 def find_forward(function: Any) -> Callable[..., Any] | None:
@@ -202,7 +215,8 @@ def _list_passed_integers(tree: ast.FunctionDef, known: Mapping[str, Any]) -> se
             continue
         pairs = [*zip(names, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
         for name, given in pairs:
-            if isinstance(given, ast.Name) and name and not _POINTER.search(name):
+            is_tensor = name and (_POINTER.search(name) or _TENSOR_NAME.search(name))
+            if isinstance(given, ast.Name) and not is_tensor:
                 passed.add(given.id)
     return passed
 
@@ -248,6 +262,7 @@ def _read_body(tree: ast.FunctionDef, source: WrapperSource, first: int) -> None
             for target in node.targets:
                 _read_assignment(target, node.value, source, local, first)
         elif isinstance(node, ast.Assert):
+            _read_dtypes(node.test, source)
             equal += _list_equal(node.test, holds=True)
         elif isinstance(node, ast.If) and any(isinstance(x, ast.Raise) for x in node.body):
             equal += _list_equal(node.test, holds=False)
@@ -257,6 +272,23 @@ def _read_body(tree: ast.FunctionDef, source: WrapperSource, first: int) -> None
             _note_rank(node, source)
     for left, right in equal:
         _read_equal(left, right, source, local)
+
+
+def _read_dtypes(test: ast.expr, source: WrapperSource) -> None:
+    """Read the dtypes that an assertion admits for parameters."""
+    for node in ast.walk(test):
+        if not isinstance(node, ast.Compare) or not isinstance(
+            node.ops[0], ast.Eq | ast.In | ast.Is
+        ):
+            continue
+        left, right = ast.unparse(node.left), ast.unparse(node.comparators[0])
+        name, dtype = left.partition(".")[::2]
+        if dtype != "dtype" or name not in source.parameters:
+            continue
+        if right.endswith(".dtype"):
+            source.alike[name] = right.removesuffix(".dtype")
+        else:
+            source.dtypes.setdefault(name, []).extend(re.findall(r"torch\.(\w+)", right))
 
 
 def _read_assignment(
@@ -397,12 +429,16 @@ def _note_rank(node: ast.Subscript, source: WrapperSource) -> None:
 
 def _at_least(parameter: Parameter, index: int) -> None:
     needed = index + 1 if index >= 0 else -index
-    parameter.rank = max(parameter.rank or 1, needed)
+    if needed > 1:
+        parameter.rank = max(parameter.rank or 1, needed)
 
 
 # -- docstring -----------------------------------------------------------------------------------
 def _read_docstring(text: str, source: WrapperSource) -> None:
     """Read shapes that a docstring states: "x: (M, K)", "w of shape [N, K]"."""
+    for line in source.text.split(":\n")[0].splitlines():  # comments beside the parameters
+        if shape := re.search(r"^\s*(\w+)\b[^#]*#\s*[\[(]([^\])]*)[\])]", line):
+            text += f"\n{shape[1]}: ({shape[2]})"
     text = re.sub(r"\(?(\w+(?: // \w+)?)\)? x \(?(\w+(?: // \w+)?)\)?", r"(\1, \2)", text)
     for name, parameter in source.parameters.items():
         if parameter.kind not in ("tensor", "unknown"):

@@ -58,7 +58,7 @@ _INTEGERS = re.compile(
 OFFSETS = re.compile(r"offs|cu_|ptr|lens?$|indptr|splits$")
 _USUAL = (
     (r"warps", 4), (r"stages", 2), (r"chunk", 64), (r"maxq", 15), (r"split", 1),
-    (r"group_size_m|group_m\b|gm$", 8),
+    (r"group_size_m|group_m\b|gm$", 8), (r"^(top)?_?k$", 1),
     (r"bl(oc)?k|^b[mnk]$|tile", 32), (r"group_?size|groupsize", 64), (r"bits", 4), (r"ctas", 1),
 )  # fmt: skip
 
@@ -156,7 +156,8 @@ class CallSearch:
     def _enlarge(self, drafted: DraftedCall) -> DraftedCall:
         """Return the same at larger sizes if an index is constant that groups of K may change."""
         larger = SIZES[2] | {"experts": EXPERTS}
-        if drafted.call.sizes["K"] >= larger["K"] or not _has_constant(drafted):
+        may_grow = drafted.adds_atomically or _has_constant(drafted)
+        if drafted.call.sizes["K"] >= larger["K"] or not may_grow:
             return drafted
         with suppress(Unreadable):
             again = self._try(replace(drafted.call, sizes=larger))
@@ -209,7 +210,7 @@ class CallSearch:
         if not factors:
             return
         letters = [self._letters_of(p) for p in factors]
-        formats = self._formats(factors)
+        formats = self._admit(factors, self._formats(factors))
         ways = itertools.product(range(len(SIZES)), (False, True), range(len(formats)))
         for size, turned, at in sorted(ways, key=lambda way: way[0] + 1.5 * way[1] + way[2]):
             sides = self._assign_sides(letters, turned)
@@ -294,6 +295,19 @@ class CallSearch:
             return [*mixed, *(("bf16", f) for _, f in mixed), *pairs]
         return [*pairs[:2], *mixed[1:], *pairs[2:]] if weights else [*pairs, *mixed]
 
+    def _admit(
+        self, factors: list[Parameter], formats: list[tuple[str, ...]]
+    ) -> list[tuple[str, ...]]:
+        """Return the formats of the factors that assertions of the wrapper admit."""
+        for at, factor in enumerate(factors):
+            declared = (
+                self._formats_of(factor.name, "") if factor.name in self.source.dtypes else ()
+            )
+            if declared:
+                admitted = [x for x in formats if x[at] in declared]
+                formats = admitted or [(*x[:at], declared[0], *x[at + 1 :]) for x in formats]
+        return formats
+
     def _text(self) -> str:
         """Return the text of the wrapper's file, or its own."""
         try:
@@ -317,10 +331,26 @@ class CallSearch:
             own = self._side(side) if side else None
             known.append(own if own and own != "experts" else ROOM)
         is_packed = ">>" in self._text() and re.search("zero|zp", name) is not None
+        if ">>" in self._text() and not self._has_sides(name) and re.search("scale|zero", name):
+            known = ["K // 32", "N // 8" if is_packed else "N"]
+        declared = self._formats_of(name, factor)
+        if declared:
+            return TensorDraft(declared[0], tuple(known))
         if is_packed or (_INTEGERS.search(name) and not name.endswith("scale")):
             return TensorDraft("int32", tuple(known))
         is_half = factor in ("fp16", "bf16") and not re.search("scale|absmax|zero", name)
         return TensorDraft(factor if is_half else "fp32", tuple(known))
+
+    def _has_sides(self, name: str) -> bool:
+        """Return whether the source says the size of a dimension of a tensor."""
+        return any(n == name for n, _ in self.source.sides)
+
+    def _formats_of(self, name: str, factor: str) -> list[str]:
+        """Return the formats that assertions admit for a tensor; none if nothing is asserted."""
+        first = next((p.name for p in self.source.tensors if p.required), "")
+        if self.source.alike.get(name) == first:
+            return [factor]
+        return [f.name for f in FORMATS.values() if f.dtype in self.source.dtypes.get(name, ())]
 
     def _side(self, text: str) -> str | int | None:
         """Return a side in letters: that of a name, or of an expression of such names."""
@@ -375,7 +405,8 @@ class CallSearch:
             elif p.kind in ("int", "unknown"):
                 own = _usual(p.name)
                 is_config = "config" in p.name.lower()
-                values[p.name] = _letter(p.name) or (self._config() if is_config else own)
+                letter = _letter(p.name) if p.name != "k" else None
+                values[p.name] = letter or (self._config() if is_config else own)
             elif p.kind == "str":
                 values[p.name] = ""
         return values
