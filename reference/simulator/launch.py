@@ -34,7 +34,12 @@ from gemmproof.reference.simulator.session import Context, Session
 from gemmproof.reference.simulator.translate import lower
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.simulator.wrapper_lines import without_recording
-from gemmproof.reference.triton_frontend import get_name, identify, make_ttir
+from gemmproof.reference.triton_frontend import (
+    FailedStaticAssert,
+    get_name,
+    identify,
+    make_ttir,
+)
 from gemmproof.reference.triton_hooks import TunedLaunch, compile_with, intercept, swap
 from gemmproof.reference.ttir import ReadError, Type, pointer_to, read_module
 
@@ -350,20 +355,31 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
             raise kind(f"{kernel.fn.__name__}: {reason}", calling_line()) from error
 
     def tune(launch: TunedLaunch) -> Any:
+        """Launch in the selected configuration, or in the next without a failing static_assert."""
         configs = launch.prune()
-        chosen = session.choices.pick(launch.tuner, launch.named, len(configs))
-        config = configs[chosen[1]]
-        try:
-            if session.tries and len(configs) > 1:
-                others = [configs[(chosen[1] + i) % len(configs)] for i in range(1, len(configs))]
-                _try_out(session, launch, [*others[:MOST_TRIED], config])
-            tuned[id(launch.kernel)] = len(configs), len(launch.tuner.configs), chosen
-            return launch.run(config)
-        except CompileError as error:
-            if len(configs) == 1:
-                raise
+        number, selected = session.choices.pick(launch.tuner, launch.named, len(configs))
+        order = [(selected + i) % len(configs) for i in range(len(configs))]
+        dropped = session.choices.dropped
+        refusals: list[tuple[CompileError, Any]] = []
+        for index in [i for i in order if (number, i) not in dropped] or order:
+            config = configs[index]
+            try:
+                if session.tries and len(configs) > 1:
+                    others = [configs[(index + i) % len(configs)] for i in range(1, len(configs))]
+                    _try_out(session, launch, [*others[:MOST_TRIED], config])
+                tuned[id(launch.kernel)] = len(configs), len(launch.tuner.configs), (number, index)
+                return launch.run(config)
+            except FailedStaticAssert as error:
+                dropped.add((number, index))
+                refusals.append((error, config))
+            except CompileError as error:
+                refusals = [(error, config)]
+                break
+        refusal, config = refusals[0]
+        if len(configs) > 1:
             shown = " ".join(f"{k}={v}" for k, v in config.kwargs.items())
-            raise CompileError(f"{error.message} with [{shown}]", error.where) from error
+            refusal.message += f" with [{shown}]"
+        raise refusal
 
     kind = " sampled" * session.sampled + " terms" * (session.terms is not None)
     device = f"gemmproof {session.target or 'ieee'}{kind}"
