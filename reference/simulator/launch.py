@@ -27,6 +27,7 @@ from gemmproof.reference.simulation import (
     Unsupported,
     Where,
 )
+from gemmproof.reference.simulator.memory import element_dtype
 from gemmproof.reference.simulator.ops.tensor_descriptors import describe
 from gemmproof.reference.simulator.program import Program
 from gemmproof.reference.simulator.scheduler import run_grid
@@ -98,12 +99,10 @@ def list_divisible(signature: Any, attributes: Any, path: tuple[int, ...]) -> It
 
 def _pointer(session: Session, name: str, value: Any) -> Any:
     """Return an operand's first address."""
-    if not isinstance(value, torch.Tensor):
-        base = getattr(value, "base", None)
-        if not isinstance(base, torch.Tensor):
-            raise TypeError(f"argument {name} has type {type(value).__name__}, expected a tensor")
-        value = base.view(value.dtype)  # triton.reinterpret
-    operand = session.operand(name, value)
+    tensor = value if isinstance(value, torch.Tensor) else getattr(value, "base", None)
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"argument {name} has type {type(value).__name__}, expected a tensor")
+    operand = session.operand(name, tensor, element_dtype(value))  # of a triton.reinterpret
     address = np.array([operand.view.start], np.int64)
     return Value(address, pointer_to(operand.dtype), base=operand)
 

@@ -117,10 +117,9 @@ def logistic_kernel(
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
-    if WAY == "exp":
-        acc = tl.exp(acc)
-    else:
-        acc = tl.exp(acc) / (1 + tl.exp(acc))
+    acc = tl.exp(acc)
+    if WAY == "ratio":
+        acc = acc / (1 + acc)
     store(c_ptr, acc, offs_m, offs_n, M, N, sc)
 
 
