@@ -16,7 +16,7 @@ from triton import knobs
 from triton.compiler.compiler import make_backend
 from triton.runtime import _allocation
 
-from gemmproof.reference.fake_cuda.tensors import Facts, Table, make_unknown_name, note_change
+from gemmproof.reference.fake_cuda.tensors import Facts, make_unknown_name, note_change
 from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulation import (
     CompileError,
@@ -35,6 +35,7 @@ from gemmproof.reference.simulator.session import Context, Session
 from gemmproof.reference.simulator.translate import lower
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.simulator.wrapper_lines import without_recording
+from gemmproof.reference.triton_compiler import CompiledCode, compile_code
 from gemmproof.reference.triton_frontend import (
     FailedStaticAssert,
     get_name,
@@ -127,16 +128,27 @@ _MOST_PROGRAMS = 256
 _programs: OrderedDict[str, Program] = OrderedDict()
 
 
+class CompiledFacts(Facts):
+    """The metadata of a kernel: its options, and what compiling it adds."""
+
+    def __init__(self, _of: str, _compile: Callable[[], CompiledCode], **known: Any) -> None:
+        super().__init__(_of, **known)
+        self.__dict__["_compile"] = _compile
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__") and name in (code := self.__dict__["_compile"]()).metadata:
+            return code.metadata[name]
+        return super().__getattr__(name)
+
+
 class Kernel:
     """The stand-in for a compiled kernel: its program, and the figures that a wrapper may query.
 
-    Nothing is compiled to a binary, so it spills nothing and shares no memory; wrappers that size
-    their grid by occupancy then use the device's own limits. `session` is that of the running call.
+    It is compiled for the target when a wrapper queries its code, its registers or its shared
+    memory. `session` is that of the running call.
     """
 
     session: Session
-    n_regs = 32
-    n_spills = 0
     n_max_threads = 1024
     module = None
     function = 0
@@ -149,11 +161,10 @@ class Kernel:
         self.program = program
         self.name = src.fn.__name__
         self.hash = src.hash()
-        self.asm = Table(f"{self.name}.asm", {"ttir": program.text, "source": program.text})
-        sizes = ("shared", "tmem_size", "global_scratch_size", "profile_scratch_size")
         facts = {"name": self.name, "hash": self.hash, "target": target}
-        facts |= {"warp_size": target.warp_size, **dict.fromkeys(sizes, 0)}
-        self.metadata = Facts(f"{self.name}.metadata", **{**options.__dict__, **facts})
+        facts |= {"warp_size": target.warp_size}
+        known = {**options.__dict__, **facts}
+        self.metadata = CompiledFacts(f"{self.name}.metadata", lambda: self.compiled, **known)
         # from Hopper on descriptors are created in global memory; elsewhere they become pointers
         describes = "tt.make_tensor_descriptor" in program.text
         self.needs_scratch = describes and target.backend == "cuda" and target.arch >= 90
@@ -162,6 +173,31 @@ class Kernel:
         if name.startswith("__"):
             raise AttributeError(name)
         raise make_unknown_name(f"a compiled kernel's {name}")
+
+    @property
+    def compiled(self) -> CompiledCode:
+        """The kernel's code for the target."""
+        return compile_code(*self.specialisation)
+
+    @property
+    def asm(self) -> dict[str, Any]:
+        """The forms of the kernel's code, by name."""
+        return {"source": self.program.text, **self.compiled.asm}
+
+    @property
+    def n_regs(self) -> int:
+        """The number of registers of a thread."""
+        return self.compiled.registers
+
+    @property
+    def n_spills(self) -> int:
+        """The number of registers that a thread keeps in memory."""
+        return self.compiled.spills
+
+    @property
+    def shared(self) -> int:
+        """The bytes of shared memory of a block."""
+        return int(self.metadata.shared)
 
     def _init_handles(self) -> None:
         return None

@@ -341,7 +341,9 @@ def _continue_after(error: AssertionError, path: Path, module: ModuleType) -> No
     """
     tree = ast.parse(path.read_bytes())
     futures = [x for x in tree.body if isinstance(x, ast.ImportFrom) and x.module == "__future__"]
-    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_globals is vars(module)]
+    lines = [
+        line for frame, line in walk_tb(error.__traceback__) if frame.f_globals is vars(module)
+    ]
     rest = [x for x in tree.body if x.lineno > lines[0]]
     if not rest:
         return

@@ -150,7 +150,9 @@ def test_launches_at_import_that_take_long_are_told_with_a_remedy(write_module, 
 
 def test_an_assertion_that_fails_at_import_is_passed_over(write_module):
     """The statements after it are executed, with their lines."""
-    text = SCRIPT.replace("2 * a), ", "3 * a), ") + "for x in [1]:\n    assert x < 1\nLAST = 1 / 1\n"
+    text = (
+        SCRIPT.replace("2 * a), ", "3 * a), ") + "for x in [1]:\n    assert x < 1\nLAST = 1 / 1\n"
+    )
     module = load_file(write_module(text))
     assert module.LAST == 1
     assert torch.equal(simulate(module.matmul, *[torch.ones(2, 2)] * 2), 2 * torch.ones(2, 2))
