@@ -154,7 +154,7 @@ class SimulatorError(Exception):
     """Base of the simulator's errors about a kernel; the message is one line with the location."""
 
     def __init__(self, message: str, where: Where | None = None) -> None:
-        super().__init__(message, where)
+        Exception.__init__(self, message, where)  # of no further base
         self.message, self.where = message, where
 
     def __str__(self) -> str:

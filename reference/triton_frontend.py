@@ -17,10 +17,22 @@ from typing import Any
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
-from triton.compiler.errors import CompilationError
+from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 
 from gemmproof.reference.simulation import CompileError, Where
 from gemmproof.reference.work import METER
+
+
+class RefusedKernel(CompileError, CompilationError):
+    """A refusal of Triton's frontend, for us and, as on a GPU, for a wrapper that catches it."""
+
+    def __init__(self, message: str, where: Where | None, refusal: CompilationError) -> None:
+        CompilationError.__init__(self, refusal.src, refusal.node, refusal.error_message)
+        CompileError.__init__(self, message, where)
+
+
+class FailedStaticAssert(RefusedKernel, CompileTimeAssertionFailure):
+    """A tl.static_assert that fails: tuners drop the configuration."""
 
 
 def make_ttir(src: Any, target: GPUTarget, options: Any) -> str:
@@ -113,7 +125,11 @@ def _refusal(src: Any, error: Exception) -> CompileError:
     text = " ".join(message.split())
     if asserted := re.fullmatch(r"AssertionError\((['\"])(.*)\1\)", text):
         text = asserted[2]
-    return CompileError(f"Triton refuses to compile {get_name(src)}: {text[:300]}", where)
+    text = f"Triton refuses to compile {get_name(src)}: {text[:300]}"
+    if not isinstance(error, CompilationError):
+        return CompileError(text, where)
+    is_assert = isinstance(error, CompileTimeAssertionFailure)
+    return (FailedStaticAssert if is_assert else RefusedKernel)(text, where, error)
 
 
 _JITTED = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)

@@ -120,6 +120,8 @@ class Choices:
         self.number = number
         # instead of the number, for the choices of one launch that is made again
         self.forced: int | None = None
+        # choices and configurations that Triton refused: a tuner does not try them again
+        self.dropped: set[tuple[int, int]] = set()
         self._rest, self._first = number, 0
         self._known: dict[Any, tuple[int, int]] = {}
 

@@ -57,9 +57,16 @@ DTYPES = _table()
 I1, I8, I32, I64 = (DTYPES[name] for name in ("i1", "i8", "i32", "i64"))
 F32, F64 = DTYPES["f32"], DTYPES["f64"]
 
-# torch's dtype -> TTIR's
+# torch's or Triton's dtype -> TTIR's
 TORCH = {f"torch.{f.dtype}": f.ttir for f in (*FORMATS.values(), *FNUZ) if f.ttir}
-TORCH["torch.bool"] = "i1"
+TORCH |= {f.name: f.ttir for f in FORMATS.values() if f.ttir} | {
+    "torch.bool": "i1",
+    "int1": "i1",
+    "fp8e4nv": "f8E4M3FN",
+    "fp8e5": "f8E5M2",
+    "fp8e4b8": "f8E4M3FNUZ",
+    "fp8e5b16": "f8E5M2FNUZ",
+}
 
 
 @lru_cache(maxsize=64)

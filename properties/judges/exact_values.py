@@ -236,9 +236,11 @@ def held_by(observation: ObservedCase) -> str:
 def error_and_bound(observation: ObservedCase) -> tuple[Array, Array]:
     """Return |c - a b| and the error allowed by accumulator and one rounding; float64 (..., M, N).
 
-    Where the exact result may overflow the output the bound is Inf.
+    Where the exact result may overflow the output the bound is Inf, also if it overflows itself:
+    a formula that is Inf or NaN for finite operands says nothing about c.
     """
     bound = bound_rounding(accumulator(observation), observation.out, held_by(observation)).error
+    bound = np.where(np.isfinite(np.asarray(exact(observation), np.float64)), bound, np.inf)
     with np.errstate(invalid="ignore"):
         error = np.abs(widen(observation.result) - exact(observation))
     error[np.isnan(error)] = np.inf

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from gemmproof.reference.fake_cuda import explain_lack, fake_gpu
 from gemmproof.reference.gpus import DEFAULT, GPUS
@@ -24,7 +24,12 @@ from gemmproof.reference.simulator.access_checks import (
 from gemmproof.reference.simulator.element_terms import ElementTerms
 from gemmproof.reference.simulator.host_work import PythonReads
 from gemmproof.reference.simulator.launch import intercept_launches
-from gemmproof.reference.simulator.memory import element_dtype, uninitialised_value, view_of
+from gemmproof.reference.simulator.memory import (
+    element_dtype,
+    iter_dense,
+    uninitialised_value,
+    view_of,
+)
 from gemmproof.reference.simulator.scheduler import KINDS, HostReads, perform
 from gemmproof.reference.simulator.session import (
     Enough,
@@ -35,6 +40,7 @@ from gemmproof.reference.simulator.session import (
 )
 
 _NEW = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "resize_")
+_PLAIN = torch._C._disabled_torch_dispatch_impl  # of tensors that torch itself dispatches
 EMPTY = {f"aten::{name}" for name in _NEW}
 
 
@@ -50,17 +56,19 @@ class _Allocations(TorchDispatchMode):
         return False  # torch would import its compiler (2 s) to switch it off
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(kind.__torch_dispatch__ is not _PLAIN for kind in types):
+            return NotImplemented  # a jagged tensor: its operators on dense ones come back here
         kwargs = kwargs or {}
         schema = func._schema
         if self.session.sampled:
             result = perform(self.session, func, args, kwargs)
-            for tensor in _tensors(result):
+            for tensor in iter_dense(result):
                 self._claim(tensor)
             return result
         doubtful = None if schema.name in EMPTY else self._trace_undefined(func, args, kwargs)
         self.session.writers.begin_operator(args, kwargs)
         result = func(*args, **kwargs)
-        for tensor in _tensors(result):
+        for tensor in iter_dense(result):
             self._claim(tensor)
         self.session.writers.note(func, args, kwargs, result)
         if self.session.terms is not None:
@@ -73,7 +81,7 @@ class _Allocations(TorchDispatchMode):
         elif schema.is_mutable:
             given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
             written = (a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
-            for tensor in _tensors([given.get(name) for name in written]):
+            for tensor in iter_dense([given.get(name) for name in written]):
                 self._define(tensor)
         return result
 
@@ -84,13 +92,15 @@ class _Allocations(TorchDispatchMode):
         Returns None if every operand is defined, or if the operator writes or returns a view.
         """
         undefined = self.session.memory.undefined_in
-        sources = [x for x in _tensors((args, kwargs)) if undefined(x) is not None]
+        sources = [x for x in iter_dense((args, kwargs)) if undefined(x) is not None]
         schema = func._schema
         if not sources or schema.is_mutable or any(r.alias_info for r in schema.returns):
             return None
 
         def mark(x: Any) -> Any:
             if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+                return x
+            if x.layout != torch.strided:
                 return x
             flags = undefined(x)
             if flags is None:
@@ -103,7 +113,7 @@ class _Allocations(TorchDispatchMode):
 
     def _inherit(self, result: Any, doubt: Any, sources: list[torch.Tensor]) -> None:
         """Mark the elements of a result that depend on undefined ones, and record their sources."""
-        for tensor, mark in zip(_tensors(result), _tensors(doubt), strict=True):
+        for tensor, mark in zip(iter_dense(result), iter_dense(doubt), strict=True):
             storage = self.session.memory.storage_of(tensor)
             if not tensor.is_floating_point() or not tensor.numel():
                 continue
@@ -143,10 +153,6 @@ def _undefine(session: Session, tensor: torch.Tensor) -> None:
     storage.elements_of(storage.undefined, view)[...] = True
     pattern = uninitialised_value(element_dtype(tensor), session.fill)
     storage.elements_of(storage.data, view)[...] = np.frombuffer(pattern.tobytes(), np.uint8)
-
-
-def _tensors(x: Any) -> list[torch.Tensor]:
-    return [t for t in tree_leaves(x) if isinstance(t, torch.Tensor)]
 
 
 def run(

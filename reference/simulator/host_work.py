@@ -15,12 +15,18 @@ from typing import Any
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from gemmproof.reference.fake_cuda.tensors import count_replays
 from gemmproof.reference.provenance import calling_line, owner
 from gemmproof.reference.simulation import NOWHERE, HostWork, Where
-from gemmproof.reference.simulator.memory import AddressSpace, Storage, StridedView, view_of
+from gemmproof.reference.simulator.memory import (
+    AddressSpace,
+    Storage,
+    StridedView,
+    iter_dense,
+    view_of,
+)
 
 # -- operators -----------------------------------------------------------------------------------
 # Operators that move or convert elements and compute nothing.
@@ -393,8 +399,7 @@ def _count_factors(name: str, tensors: list[set[int]]) -> int:
 
 
 def _tensors(x: Any) -> Iterator[torch.Tensor]:
-    tensors = (t for t in tree_leaves(x) if isinstance(t, torch.Tensor))
-    return (t for t in tensors if t.device.type == "cpu" and t.layout == torch.strided)
+    return (t for t in iter_dense(x) if t.device.type == "cpu")
 
 
 def _spread(storage: Storage) -> np.ndarray | None:

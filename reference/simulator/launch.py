@@ -16,7 +16,7 @@ from triton import knobs
 from triton.compiler.compiler import make_backend
 from triton.runtime import _allocation
 
-from gemmproof.reference.fake_cuda.tensors import Facts, Table, make_unknown_name, note_change
+from gemmproof.reference.fake_cuda.tensors import Facts, make_unknown_name, note_change
 from gemmproof.reference.provenance import calling_line
 from gemmproof.reference.simulation import (
     CompileError,
@@ -27,6 +27,7 @@ from gemmproof.reference.simulation import (
     Unsupported,
     Where,
 )
+from gemmproof.reference.simulator.memory import element_dtype
 from gemmproof.reference.simulator.ops.tensor_descriptors import describe
 from gemmproof.reference.simulator.program import Program
 from gemmproof.reference.simulator.scheduler import run_grid
@@ -34,7 +35,13 @@ from gemmproof.reference.simulator.session import Context, Session
 from gemmproof.reference.simulator.translate import lower
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.simulator.wrapper_lines import without_recording
-from gemmproof.reference.triton_frontend import get_name, identify, make_ttir
+from gemmproof.reference.triton_compiler import CompiledCode, compile_code
+from gemmproof.reference.triton_frontend import (
+    FailedStaticAssert,
+    get_name,
+    identify,
+    make_ttir,
+)
 from gemmproof.reference.triton_hooks import TunedLaunch, compile_with, intercept, swap
 from gemmproof.reference.ttir import ReadError, Type, pointer_to, read_module
 
@@ -93,12 +100,10 @@ def list_divisible(signature: Any, attributes: Any, path: tuple[int, ...]) -> It
 
 def _pointer(session: Session, name: str, value: Any) -> Any:
     """Return an operand's first address."""
-    if not isinstance(value, torch.Tensor):
-        base = getattr(value, "base", None)
-        if not isinstance(base, torch.Tensor):
-            raise TypeError(f"argument {name} has type {type(value).__name__}, expected a tensor")
-        value = base.view(value.dtype)  # triton.reinterpret
-    operand = session.operand(name, value)
+    tensor = value if isinstance(value, torch.Tensor) else getattr(value, "base", None)
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"argument {name} has type {type(value).__name__}, expected a tensor")
+    operand = session.operand(name, tensor, element_dtype(value))  # of a triton.reinterpret
     address = np.array([operand.view.start], np.int64)
     return Value(address, pointer_to(operand.dtype), base=operand)
 
@@ -123,16 +128,27 @@ _MOST_PROGRAMS = 256
 _programs: OrderedDict[str, Program] = OrderedDict()
 
 
+class CompiledFacts(Facts):
+    """The metadata of a kernel: its options, and what compiling it adds."""
+
+    def __init__(self, _of: str, _compile: Callable[[], CompiledCode], **known: Any) -> None:
+        super().__init__(_of, **known)
+        self.__dict__["_compile"] = _compile
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__") and name in (code := self.__dict__["_compile"]()).metadata:
+            return code.metadata[name]
+        return super().__getattr__(name)
+
+
 class Kernel:
     """The stand-in for a compiled kernel: its program, and the figures that a wrapper may query.
 
-    Nothing is compiled to a binary, so it spills nothing and shares no memory; wrappers that size
-    their grid by occupancy then use the device's own limits. `session` is that of the running call.
+    It is compiled for the target when a wrapper queries its code, its registers or its shared
+    memory. `session` is that of the running call.
     """
 
     session: Session
-    n_regs = 32
-    n_spills = 0
     n_max_threads = 1024
     module = None
     function = 0
@@ -145,11 +161,10 @@ class Kernel:
         self.program = program
         self.name = src.fn.__name__
         self.hash = src.hash()
-        self.asm = Table(f"{self.name}.asm", {"ttir": program.text, "source": program.text})
-        sizes = ("shared", "tmem_size", "global_scratch_size", "profile_scratch_size")
         facts = {"name": self.name, "hash": self.hash, "target": target}
-        facts |= {"warp_size": target.warp_size, **dict.fromkeys(sizes, 0)}
-        self.metadata = Facts(f"{self.name}.metadata", **{**options.__dict__, **facts})
+        facts |= {"warp_size": target.warp_size}
+        known = {**options.__dict__, **facts}
+        self.metadata = CompiledFacts(f"{self.name}.metadata", lambda: self.compiled, **known)
         # from Hopper on descriptors are created in global memory; elsewhere they become pointers
         describes = "tt.make_tensor_descriptor" in program.text
         self.needs_scratch = describes and target.backend == "cuda" and target.arch >= 90
@@ -158,6 +173,31 @@ class Kernel:
         if name.startswith("__"):
             raise AttributeError(name)
         raise make_unknown_name(f"a compiled kernel's {name}")
+
+    @property
+    def compiled(self) -> CompiledCode:
+        """The kernel's code for the target."""
+        return compile_code(*self.specialisation)
+
+    @property
+    def asm(self) -> dict[str, Any]:
+        """The forms of the kernel's code, by name."""
+        return {"source": self.program.text, **self.compiled.asm}
+
+    @property
+    def n_regs(self) -> int:
+        """The number of registers of a thread."""
+        return self.compiled.registers
+
+    @property
+    def n_spills(self) -> int:
+        """The number of registers that a thread keeps in memory."""
+        return self.compiled.spills
+
+    @property
+    def shared(self) -> int:
+        """The bytes of shared memory of a block."""
+        return int(self.metadata.shared)
 
     def _init_handles(self) -> None:
         return None
@@ -350,20 +390,31 @@ def intercept_launches(session: Session, compiler: Any = compile_kernel) -> Iter
             raise kind(f"{kernel.fn.__name__}: {reason}", calling_line()) from error
 
     def tune(launch: TunedLaunch) -> Any:
+        """Launch in the selected configuration, or in the next without a failing static_assert."""
         configs = launch.prune()
-        chosen = session.choices.pick(launch.tuner, launch.named, len(configs))
-        config = configs[chosen[1]]
-        try:
-            if session.tries and len(configs) > 1:
-                others = [configs[(chosen[1] + i) % len(configs)] for i in range(1, len(configs))]
-                _try_out(session, launch, [*others[:MOST_TRIED], config])
-            tuned[id(launch.kernel)] = len(configs), len(launch.tuner.configs), chosen
-            return launch.run(config)
-        except CompileError as error:
-            if len(configs) == 1:
-                raise
+        number, selected = session.choices.pick(launch.tuner, launch.named, len(configs))
+        order = [(selected + i) % len(configs) for i in range(len(configs))]
+        dropped = session.choices.dropped
+        refusals: list[tuple[CompileError, Any]] = []
+        for index in [i for i in order if (number, i) not in dropped] or order:
+            config = configs[index]
+            try:
+                if session.tries and len(configs) > 1:
+                    others = [configs[(index + i) % len(configs)] for i in range(1, len(configs))]
+                    _try_out(session, launch, [*others[:MOST_TRIED], config])
+                tuned[id(launch.kernel)] = len(configs), len(launch.tuner.configs), (number, index)
+                return launch.run(config)
+            except FailedStaticAssert as error:
+                dropped.add((number, index))
+                refusals.append((error, config))
+            except CompileError as error:
+                refusals = [(error, config)]
+                break
+        refusal, config = refusals[0]
+        if len(configs) > 1:
             shown = " ".join(f"{k}={v}" for k, v in config.kwargs.items())
-            raise CompileError(f"{error.message} with [{shown}]", error.where) from error
+            refusal.message += f" with [{shown}]"
+        raise refusal
 
     kind = " sampled" * session.sampled + " terms" * (session.terms is not None)
     device = f"gemmproof {session.target or 'ieee'}{kind}"

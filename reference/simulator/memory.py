@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_right, insort
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves
 
 from gemmproof.reference.ttir import DTYPES, TORCH, Dtype
 
@@ -270,6 +273,26 @@ class AddressSpace:
         for storage in self._storages:
             storage.owners.clear()
             storage.readers.clear()
+
+
+_BY_ROWS = ("crow_indices", "col_indices", "values")
+_BY_COLUMNS = ("ccol_indices", "row_indices", "values")
+_SPARSE = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: _BY_ROWS,
+    torch.sparse_bsr: _BY_ROWS,
+    torch.sparse_csc: _BY_COLUMNS,
+    torch.sparse_bsc: _BY_COLUMNS,
+}
+
+
+def iter_dense(values: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in nested values that have memory; of a sparse one its parts."""
+    for x in tree_leaves(values):
+        if isinstance(x, torch.Tensor):
+            is_dense = x.layout == torch.strided
+            parts = _SPARSE.get(x.layout, ())
+            yield from (x,) if is_dense else (getattr(x, part)() for part in parts)
 
 
 def element_dtype(tensor: Any) -> Dtype:

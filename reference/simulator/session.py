@@ -33,10 +33,10 @@ from gemmproof.reference.simulator.memory import (
     Argument,
     Storage,
     StridedView,
-    element_dtype,
     view_of,
 )
 from gemmproof.reference.triton_hooks import Choices
+from gemmproof.reference.ttir import Dtype
 from gemmproof.reference.work import METER, counted_seconds
 
 # -- progress ------------------------------------------------------------------------------------
@@ -208,14 +208,14 @@ class Session:
             self.writers.add_operand(name, storage)
             self._known.setdefault(storage, (name, view))
 
-    def operand(self, parameter: str, tensor: Any) -> Argument:
-        """Return a kernel's argument as an operand, by the caller's name for it."""
+    def operand(self, parameter: str, tensor: Any, dtype: Dtype) -> Argument:
+        """Return a kernel's argument, read as this type, by the caller's name for it."""
         storage, view = self.memory.storage_of(tensor), view_of(tensor)
         name, known = self._known.get(storage, (parameter, view))
         own = name if storage in self._known else ""
         axes = match_axes(view, known, self.axes.get(own) or axes_of(own, len(known.shape)))
         word = self.labels.get(name, "") if storage in self._known else ""
-        operand = Argument(name, element_dtype(tensor), view, storage, axes, word)
+        operand = Argument(name, dtype, view, storage, axes, word)
         self.operands.append(operand)
         return operand
 

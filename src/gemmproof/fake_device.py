@@ -13,9 +13,13 @@ REMEDY = 'put the code that a script runs under `if __name__ == "__main__":`'
 
 
 class DeviceRequest:
-    """`device`: True if this process will launch on a GPU, so that modules must see it."""
+    """`device`: True if this process will launch on a GPU, so that modules must see it.
+
+    `target` is the GPU that modules see otherwise, None for the default one.
+    """
 
     device = False
+    target: str | None = None
 
 
 @contextmanager
@@ -46,7 +50,8 @@ def fake_device() -> Iterator[None]:
 
     interpret = os.environ.pop("TRITON_INTERPRET", None)
     try:
-        with fake_gpu(), intercept_launches(Session({}, seconds=SECONDS)):
+        session = Session({}, target=DeviceRequest.target, seconds=SECONDS)
+        with fake_gpu(DeviceRequest.target), intercept_launches(session):
             yield
     except (Exhausted, LimitExceeded) as error:
         error.message = f"{error.message}; {REMEDY}"

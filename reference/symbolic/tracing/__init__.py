@@ -198,7 +198,8 @@ def _run(
     values = {str(atom): value for atom, value in sizes.hints.items()}
     failed = sizes.failure or failed
     parts = (sizes.decisions, watch.launches, watch.operations, results, values)
-    return Path(*parts, failed, watch.variants, COUNT in asked, dict(sizes.hints))
+    more = (watch.variants, COUNT in asked, dict(sizes.hints), frozenset(watch.choices.dropped))
+    return Path(*parts, failed, *more)
 
 
 @contextmanager

@@ -15,10 +15,11 @@ import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Set
 from functools import lru_cache, partial, reduce
-from types import FrameType
-from typing import Any
+from types import FrameType, UnionType
+from typing import Any, get_args
 
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from gemmproof.reference.fake_cuda.tensors import CPU, CUDA, is_host, real_device
@@ -44,7 +45,7 @@ def as_concrete() -> tuple[Change, ...]:
 
     Python's own max and min would compare, and each order of the sizes would be a path.
     """
-    actual = vars(FakeTensor)["device"]
+    actual, is_fake = vars(FakeTensor)["device"], fake_tensor.is_fake
 
     def device(self: Any) -> Any:
         if not _asked_by_user(sys._getframe(1)):
@@ -53,6 +54,7 @@ def as_concrete() -> tuple[Change, ...]:
 
     return (
         (FakeTensor, "device", property(device, actual.fset)),
+        (fake_tensor, "is_fake", lambda x: not _asked_by_user(sys._getframe(1)) and is_fake(x)),
         (builtins, "isinstance", _is_instance),
         (builtins, "max", _symbolic(_max, torch.sym_max)),
         (builtins, "min", _symbolic(_min, torch.sym_min)),
@@ -75,9 +77,19 @@ def _asked_by_user(frame: FrameType | None) -> bool:
 
 def _is_instance(x: Any, kind: Any) -> bool:
     if _type(x) in _SEEN_AS and _asked_by_user(sys._getframe(1)):
-        seen = _SEEN_AS[_type(x)]
-        return _isinstance(x if seen is torch.Tensor else _PLAIN[_type(x)], kind)
+        if _type(x) is FakeTensor:
+            return _isinstance(x, _without_fake(kind))
+        return _isinstance(_PLAIN[_type(x)], kind)
     return _isinstance(x, kind)
+
+
+def _without_fake(kind: Any) -> Any:
+    """Return the classes of an isinstance, of which no operand of a real call is FakeTensor."""
+    if _isinstance(kind, UnionType):
+        kind = get_args(kind)
+    if _isinstance(kind, tuple):
+        return tuple(map(_without_fake, kind))
+    return () if kind is FakeTensor else kind
 
 
 def _symbolic(original: Any, fold: Any) -> Any:

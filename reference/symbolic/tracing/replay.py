@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -131,7 +131,7 @@ def find_difference(
     """
     at = _format(path, values)
     try:
-        _compare(path, *_call(call, operands, dict(values), target, config, sms))
+        _compare(path, *_call(call, operands, dict(values), target, config, sms, path.dropped))
     except Differs as difference:
         return Difference(f"{difference} {at}", difference.is_ours)
     return None
@@ -151,6 +151,7 @@ def _call(
     target: str | None,
     config: int,
     sms: int | None,
+    dropped: Collection[tuple[int, int]],
 ) -> tuple[PlainSizes, list[PlainLaunch], Watch, list[Any] | Exception]:
     METER.replays += 1
     with without_imports():
@@ -158,6 +159,7 @@ def _call(
     sizes = PlainSizes(values)
     watch = Watch(cast(Any, sizes), target, config)
     watch.env = None
+    watch.choices.dropped.update(dropped)  # nothing is compiled here, so nothing is refused
     launches: list[PlainLaunch] = []
     with ExitStack() as stack:
         stack.enter_context(fake_gpu(target))

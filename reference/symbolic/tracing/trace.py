@@ -179,6 +179,7 @@ class Path:
     `sizes` are those that it ran with, as `hints` are by their symbols; `failed` is the reason why
     the rest is not known. `variants` are, by a launch's index, the launches in each configuration
     of its tuner. `asks_sms`: the run read the number of multiprocessors.
+    `dropped` are choices and configurations in which Triton refuses a kernel.
     """
 
     guards: list[Guard]
@@ -190,6 +191,7 @@ class Path:
     variants: Mapping[int, list[TracedLaunch]] = field(default_factory=dict)
     asks_sms: bool = False
     hints: Mapping[Atom, int] = field(default_factory=dict)
+    dropped: frozenset[tuple[int, int]] = frozenset()
 
     def take(self, config: int) -> Path | None:
         """Return the same path in another configuration, or None if it was not seen there."""

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -386,6 +386,12 @@ class TracedKernel(Kernel):
     def __init__(self, src: Any, target: Any, options: Any, compiled: Any) -> None:
         text, self.functions = compiled
         super().__init__(src, target, options, cast(Any, _Text(text)))
+
+    @property
+    def compiled(self) -> NoReturn:
+        """Refuse: sizes decide how a kernel is specialised, and so its registers."""
+        watch = cast(Watch, self.session)
+        raise watch.sizes.fail(f"{self.name}: its compiled code is queried, which sizes decide")
 
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
         return None

@@ -33,7 +33,7 @@ from gemmproof.reference.fake_cuda import fake_gpu
 from gemmproof.reference.provenance import calling_line, format_error
 from gemmproof.reference.simulation import NOWHERE, CompileError, Where
 from gemmproof.reference.simulator.launch import Kernel
-from gemmproof.reference.triton_frontend import find_def_line, make_ttir
+from gemmproof.reference.triton_frontend import FailedStaticAssert, find_def_line, make_ttir
 from gemmproof.reference.triton_hooks import TunedLaunch, intercept, without_assembler
 from gemmproof.target import display_path
 from gemmproof.worker.forked import Ending, run_forked
@@ -140,6 +140,8 @@ def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaun
         source = kernel.ASTSource(kernel, signature, constexprs, attrs)
         target = kernel.device_caches[device][2]
         launch = CapturedLaunch(gpu, source, target, options, *tuned, calling_line())
+        if launch.configurations > 1:
+            _require_asserts(launch)
         launches.append(launch)
         stand_in = _Launched(source, target, options, SimpleNamespace(text=""))  # type: ignore[arg-type]
         stand_in.launch = launch
@@ -153,13 +155,32 @@ def capture_launches(gpu: str, every: bool = True) -> Iterator[list[CapturedLaun
         try:
             for index, config in enumerate(configs if every else configs[:1]):
                 tuned = (config.all_kwargs(), len(configs), index)
-                result = launch.run(config)
+                with contextlib.suppress(FailedStaticAssert):  # Triton's tuner drops it
+                    result = launch.run(config)
         finally:
             tuned = before
         return result
 
     with fake_gpu(gpu), intercept(compile=record, tune=tune, device=f"captured {gpu}"):
         yield launches
+
+
+# by the key of a launch: the static_assert that fails in it, or None
+_failed_asserts: dict[tuple[str, str], FailedStaticAssert | None] = {}
+
+
+def _require_asserts(launch: CapturedLaunch) -> None:
+    """Raise FailedStaticAssert if a static_assert excludes the launch's configuration."""
+    if launch.key not in _failed_asserts:
+        _failed_asserts[launch.key] = None
+        try:
+            make_ttir(launch.source, launch.target, launch.options)
+        except FailedStaticAssert as error:
+            _failed_asserts[launch.key] = error
+        except CompileError:  # compiling it reports the error
+            pass
+    if (error := _failed_asserts[launch.key]) is not None:
+        raise error
 
 
 def join_launches(launches: list[CapturedLaunch]) -> list[CapturedLaunch]:

@@ -73,8 +73,10 @@ def prepare(options: SignoffOptions) -> Callable[[], int]:
     """Judge the kernels; return a function that prints the answer and returns the exit code."""
     if error := find_mistake(options):
         return partial(output.refuse_with_annotation, options, error)
-    # a conftest that uses the GPU is imported by each worker: a process that uses one cannot fork
-    imported = options.conftest if options.judge.device == "cpu" else None
+    # A conftest that uses the GPU is imported by each worker: a process that uses one cannot fork.
+    # So is one that may ask which GPU is the target.
+    is_shared = options.judge.device == "cpu" and options.search.gpu is None
+    imported = options.conftest if is_shared else None
     with nullcontext() if options.watch else preload(imported, options.worker.limits):
         try:
             kernels, left_out = _kernels(options)

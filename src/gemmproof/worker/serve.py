@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
+from gemmproof.fake_device import DeviceRequest
 from gemmproof.properties.codec import decode
 from gemmproof.reference.provenance import Heartbeat, format_error, words_of
 from gemmproof.target import TargetError, line_of
@@ -71,4 +72,6 @@ def serve(call: WorkerCall, context: WorkerContext) -> Any:
     function = getattr(import_module(module), name)
     declared = SimpleNamespace(__annotations__={"request": function.__annotations__["request"]})
     kind = get_type_hints(declared, function.__globals__)["request"]
-    return function(decode(kind, call.request, "request"), context)
+    request = decode(kind, call.request, "request")
+    DeviceRequest.target = getattr(request, "gpu", None) or None
+    return function(request, context)

@@ -203,11 +203,6 @@ def label_of_the_type(a, b):
     return choose(a, b, "Fake" in type(a).__name__)  # looks
 
 
-def class_of_the_operand(a, b):
-    fake = torch._subclasses.fake_tensor.FakeTensor
-    return choose(a, b, isinstance(a, fake))  # looks
-
-
 def mode_of_torch(a, b):
     modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
     return choose(a, b, len(modes) > 0)  # looks

@@ -12,6 +12,7 @@ from tests.corpora.tiled import launch, product, store
 
 from gemmproof import Contract, KernelUnderTest, Operand, check
 from gemmproof.properties.cases.case import Case
+from gemmproof.reference.spec import sigmoid
 
 SPECIAL = Case(13, 11, 5, fill="special", seed=1)
 
@@ -106,3 +107,32 @@ def test_special_values_of_a_formula_that_rounds_are_judged(flaw, faults):
     report = check(kernel, max_examples=30, proof=False)
     assert {x.property for x in report.findings} == ({"special_values"} if faults else set())
     assert {x.fault for x in report.findings} >= faults
+
+
+# -- formulas that overflow ----------------------------------------------------------------------
+@triton.jit
+def logistic_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, WAY: tl.constexpr, BLOCK: tl.constexpr
+):
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    acc = product(a_ptr, b_ptr, offs_m, offs_n, M, N, 0, K, sa, sb, BLOCK)
+    acc = tl.exp(acc)
+    if WAY == "ratio":
+        acc = acc / (1 + acc)
+    store(c_ptr, acc, offs_m, offs_n, M, N, sc)
+
+
+@pytest.mark.parametrize(
+    ("way", "formula", "faults"),
+    [
+        ("exp", lambda a, b: np.exp(a @ b), 0),
+        ("ratio", lambda a, b: np.exp(a @ b) / (1 + np.exp(a @ b)), 0),
+        ("ratio", lambda a, b: sigmoid(a @ b), 1),
+    ],
+    ids=["Inf", "NaN", "NaN for a number"],
+)
+def test_a_kernel_may_overflow_where_its_formula_does(way, formula, faults):
+    launched = partial(launch, logistic_kernel, WAY=way)
+    kernel = KernelUnderTest(way, launched, Contract(), spec=formula)
+    assert len(check(kernel, case=Case(13, 11, 5)).findings) == faults

@@ -148,6 +148,56 @@ def test_launches_at_import_that_take_long_are_told_with_a_remedy(write_module, 
     texts("launches at import that take long", str(caught.value))
 
 
+def test_an_assertion_that_fails_at_import_is_passed_over(write_module):
+    """The statements after it are executed, with their lines."""
+    text = (
+        SCRIPT.replace("2 * a), ", "3 * a), ") + "for x in [1]:\n    assert x < 1\nLAST = 1 / 1\n"
+    )
+    module = load_file(write_module(text))
+    assert module.LAST == 1
+    assert torch.equal(simulate(module.matmul, *[torch.ones(2, 2)] * 2), 2 * torch.ones(2, 2))
+    with pytest.raises(TargetError, match=rf"py:{text.count(chr(10))}: .* ZeroDivisionError"):
+        load_file(write_module(text.replace("1 / 1", "1 / 0"), "dividing.py"))
+
+
+ASKING = """
+import torch
+import triton
+import triton.language as tl
+
+IS_HIP = triton.runtime.driver.active.get_current_target().backend == "hip"
+OPTIONS = {"waves_per_eu": 2, "matrix_instr_nonkdim": 16, "kpack": 2} if IS_HIP else {}
+
+
+@triton.jit
+def fill(c, S: tl.constexpr):
+    tl.store(c + tl.arange(0, S), 1.0)
+
+
+def matmul(a, b):
+    active = triton.runtime.driver.active.get_current_target()
+    assert IS_HIP and (active.backend, active.arch, active.warp_size) == ("hip", "gfx942", 64)
+    c = torch.empty((4, 4), device=a.device)
+    fill[(1,)](c, S=16, num_stages=2, **OPTIONS)
+    return c
+"""
+
+
+def test_a_module_sees_the_target(write_module, monkeypatch):
+    monkeypatch.setattr(DeviceRequest, "target", "gfx942")
+    module = load_file(write_module(ASKING))
+    assert run(module.matmul, *[torch.ones(4, 4)] * 2, target="gfx942").result.sum() == 16
+
+
+def test_a_worker_imports_for_the_target_of_its_request(write_module, capsys):
+    path = write_module(ASKING)
+    case = '{"M": 4, "N": 4, "K": 4, "dtype": "fp32"}'
+    main(["check", f"{path.name}:matmul", "--target", "gfx942", "--case", case])
+    printed = "".join(capsys.readouterr())
+    assert "exact_on_integers" in printed
+    assert "AssertionError" not in printed
+
+
 def test_a_real_gpu_is_seen_only_by_launches_on_it(monkeypatch):
     """If there is a GPU, the fake device answers all the same unless launches need the GPU."""
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "the real one")
