@@ -55,12 +55,12 @@ class SizeTrials:
         return ranges
 
     def find_difference(self, sizes: Mapping[str, int], seed: int) -> str:
-        """Return where a result differs from the formula at sizes, "" if it is refused there."""
+        """Return where a call differs from the draft at sizes, "" if it is refused there."""
         observed = self._observe(sizes, seed)
-        if observed is None or observed.raised is not None:
+        if observed is None or not observed.is_known:
             return ""
-        values = ("exact_on_integers", "within_bound")
-        return next((f.message for f in judge(observed).findings if f.property in values), "")
+        drafted = ("exact_on_integers", "within_bound", "stays_in_bounds")
+        return next((f.message for f in judge(observed).findings if f.property in drafted), "")
 
     def explain_refusal(self) -> str:
         """Return why the call is refused at its own sizes, "" if it is not."""

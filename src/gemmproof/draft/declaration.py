@@ -7,20 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from gemmproof.draft.candidates import EXPERTS, OFFSETS, ROOM, CandidateCall
 from gemmproof.draft.formula import Sum, list_elements, list_products
 from gemmproof.draft.index_functions import IndexFunction
 from gemmproof.draft.polynomials import Unreadable
 from gemmproof.draft.read_wrapper import WrapperSource
 from gemmproof.draft.record import Guess
-from gemmproof.draft.search import (
-    EXPERTS,
-    OFFSETS,
-    ROOM,
-    AcceptedCall,
-    CandidateCall,
-    DraftedCall,
-    is_unpacked,
-)
+from gemmproof.draft.search import AcceptedCall, DraftedCall, is_unpacked
 from gemmproof.draft.write_formula import FormulaWriter
 from gemmproof.properties.contract import Contract
 from gemmproof.target import Calling
@@ -92,6 +85,8 @@ def declare_memory_only(source: WrapperSource, accepted: AcceptedCall, name: str
         extents = accepted.extents.get(n, (0,) * len(draft.sides))
         pairs = zip(draft.sides, extents, strict=True)
         sides[n] = [_side_by_extent(side, extent, call.sizes) for side, extent in pairs]
+        if len(draft.sides) == 1 and " // " in sides[n][0]:
+            raise Unreadable(f"the size of {n} is not known")
         is_index = n in accepted.indexing
         integers = f" 0..{EXPERTS - 1}" if is_index else FULL
         uses[n] = integers if draft.format in ("int32", "int64") else ""
@@ -146,8 +141,10 @@ def _assemble(
         if usual.get(names[n]) != shapes.sides[n] or draft.format != formats["a"]:
             operands.append(f"{names[n]}={text}{shapes.uses[n]}")
     values = {n: _value_text(call, shapes, x) for n, x in call.values.items()}
-    by_position, by_name = source.arrange({**{n: names[n] for n in call.tensors}, **values})
-    arguments = [*by_position, *(f"{n}={x}" for n, x in by_name.items())]
+    turned = {n: ".mT.contiguous().mT" * t.turned for n, t in call.tensors.items()}
+    given = {n: f"{names[n]}{turned[n]}" for n in call.tensors}
+    by_position, by_name = source.arrange({**given, **values})
+    arguments = [*map(str, by_position), *(f"{n}={x}" for n, x in by_name.items())]
     for p in source.parameters.values():
         if p.name in values:
             guesses.append(Guess(f"{p.name} = {values[p.name]}", "by name only"))

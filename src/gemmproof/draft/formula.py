@@ -64,14 +64,22 @@ class Reader:
     def __post_init__(self) -> None:
         self.polynomials = Polynomials(self.terms)
 
-    def read(self, numbers: np.ndarray, names: Sequence[str]) -> Sum:
+    def read(
+        self,
+        numbers: np.ndarray,
+        names: Sequence[str],
+        at: Sequence[Sequence[int]] | None = None,
+    ) -> Sum:
         """Return the formula of a result from the numbers of its elements' terms.
 
-        `names` are those of its axes. Raises Unreadable if elements follow different formulas.
+        `names` are those of its axes, `at` the coordinates along each; all of them by default.
+        Raises Unreadable if elements follow different formulas.
         """
         axes = {
             name: np.broadcast_to(
-                np.arange(n).reshape([-1 if i == j else 1 for j in range(numbers.ndim)]),
+                np.array(at[i] if at else range(n)).reshape(
+                    [-1 if i == j else 1 for j in range(numbers.ndim)]
+                ),
                 numbers.shape,
             ).reshape(-1)
             for i, (name, n) in enumerate(zip(names, numbers.shape, strict=True))

@@ -63,7 +63,7 @@ def read_function(
         return IndexFunction(start=_plain(values[0]))
     tables = {axis: _tabulate(values, at) for axis, at in axes.items()}
     single = [(axis, table) for axis, table in tables.items() if table is not None]
-    rules = [_read_rule(axis, table) for axis, table in single]
+    rules = [_read_rule(axis, *table) for axis, table in single]
     rule = next((r for r in rules if r is not None), None)
     if rule is not None and len(np.unique(values)) >= FEWEST_VALUES:
         return rule
@@ -73,11 +73,10 @@ def read_function(
             return gathered
     if rule is not None:
         return rule
-    for axis, table in single:
-        n = len(table)
-        for period in range(2, min(LONGEST_PERIOD, n // 2) + 1):
-            if (table[np.arange(n) % period] == table).all():
-                entries = tuple(_plain(x) for x in table[:period])
+    for axis, (places, own) in single:
+        for period in range(2, min(LONGEST_PERIOD, len(places) // 2) + 1):
+            if (places[:period] == np.arange(period)).all() and (own[places % period] == own).all():
+                entries = tuple(_plain(x) for x in own[:period])
                 return IndexFunction(axis, 1, period, table=entries)
         raise Unreadable(f"an index along {axis} that follows no rule")
     raise Unreadable("an index that depends on several axes")
@@ -105,21 +104,24 @@ def _read_gather(
     return None
 
 
-def _tabulate(values: np.ndarray, at: np.ndarray) -> np.ndarray | None:
+Table = tuple[np.ndarray, np.ndarray]  # coordinates in order, and the value at each
+
+
+def _tabulate(values: np.ndarray, at: np.ndarray) -> Table | None:
     """Return the values by coordinate, None if they depend on more than that."""
-    table = np.zeros(int(at.max()) + 1, values.dtype)
-    table[at] = values
-    present = np.zeros(len(table), np.bool_)
-    present[at] = True
-    return table if present.all() and (table[at] == values).all() else None
+    places, first, back = np.unique(at, return_index=True, return_inverse=True)
+    own = values[first]
+    is_whole = places[0] == 0 and (own[back.reshape(-1)] == values).all()
+    return (places, own) if is_whole else None
 
 
-def _read_rule(axis: str, table: np.ndarray) -> IndexFunction | None:
+def _read_rule(axis: str, places: np.ndarray, table: np.ndarray) -> IndexFunction | None:
     """Return the rule of a table of two or more values, None if it follows none."""
-    n, start = len(table), _plain(table[0])
-    step = int(np.flatnonzero(np.diff(table))[0]) + 1
-    at = np.arange(n) // step
-    scale = _plain(table[step] - table[0])
+    start = _plain(table[0])
+    changed = int(np.flatnonzero(np.diff(table))[0]) + 1
+    step = int(places[changed])
+    at = places // step
+    scale = _plain(table[changed] - table[0])
     if (at * scale + start == table).all():
         return IndexFunction(axis, step, 0, scale, start)
     for period in range(2, min(LONGEST_PERIOD, int(at[-1]) + 1) + 1):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gemmproof.draft.declaration import Declaration
     from gemmproof.draft.search import CallSearch
 
+LARGE = 300  # N and K at which a formula is tried again: more than two groups of 128
 MOST_REASONS = 3  # of refused calls that are reported
 
 
@@ -87,15 +88,14 @@ def _try_sizes(
     )  # fmt: skip
     trials = SizeTrials(kernel, declared.sizes, _find_multiples(calling), search.advance)
     guesses = [*declared.guesses]
-    if not calling.memory_only:
-        larger = {axis: size * 2 for axis, size in declared.sizes.items()}
-        for sizes, seed in ((declared.sizes, 1), (larger, 2)):
-            if wrong := trials.find_difference(sizes, seed):
-                formula = calling.spec or "a @ b"
-                raise Unreadable(f"c = {formula} is read at one size; at another {wrong}")
-    elif reason := trials.explain_refusal():
+    if reason := trials.explain_refusal():
         raise Unreadable(reason)
-    else:
+    larger = {axis: _enlarge(axis, size) for axis, size in declared.sizes.items()}
+    for sizes, seed in ((declared.sizes, 1), (larger, 2)):
+        if wrong := trials.find_difference(sizes, seed):
+            formula = "" if calling.memory_only else f"c = {calling.spec or 'a @ b'}; "
+            raise Unreadable(f"drafted at one size: {formula}at another {wrong}")
+    if calling.memory_only:
         guesses.append(Guess("--memory-only", f"no formula: {why}"))
     ranges = trials.find_ranges()
     for axis, text in ranges.items():
@@ -114,6 +114,11 @@ def _try_sizes(
         calling=calling,
         guesses=tuple(guesses),
     )
+
+
+def _enlarge(axis: str, size: int) -> int:
+    """Return a multiple of a size; of N and K, one with several groups and tiles."""
+    return size * (2 if axis in ("M", "batch") else max(2, -(-LARGE // size)))
 
 
 def _find_multiples(calling: Calling) -> dict[str, int]:
