@@ -37,18 +37,20 @@ class CheckOptions:
     command: ClassVar = Command(
         "check",
         help="check one kernel",
-        description="Check the wrapper f(a, b) -> c of a Triton GEMM kernel. No GPU is needed.",
+        description="Check the wrapper f(a, b) -> c of a Triton GEMM kernel. No GPU is needed. The"
+        " call and the formula of another wrapper are drafted.",
         examples=(
             "gemmproof check my_kernels.py:matmul",
             "gemmproof check my_kernels.py:matmul --dtype bf16 --sizes K=16..:16 --layouts any",
         ),
         exits="0 every property held, 1 findings, or gaps with --strict, 2 bad usage or target,"
-        " 3 incomplete",
+        " 3 incomplete, 4 held with a draft of the declaration",
     )
 
     target: str = argument("TARGET", groups.TARGET)
     expected: tuple[tuple[str, str], ...] = groups.expected_option()
     strict: bool = flag("fail if a property was not exercised, or a branch never ran")
+    limits: bool = flag("list each limit beyond the contract, with the option that includes it")
     watch: bool = flag("check again whenever a source file of the target changes")
     quiet: bool = groups.quiet_flag()
     search: groups.SearchOptions = group(groups.SearchOptions())
@@ -211,7 +213,11 @@ def _answer(
         text = [*head, reason, *more, *forms.list_notes(*context)]
         code = answer(options, code, text, written, to_stderr=True)
     else:
-        body = [*lines(report, reproduce), *note_unpredicted(options.search.gpu), *_hint(report)]
+        body = [
+            *lines(report, reproduce, options.limits),
+            *note_unpredicted(options.search.gpu),
+            *_hint(report),
+        ]
         body += [("", ""), *more] if more else []
         code = answer(options, code, [*head, *body, *forms.list_notes(*context)], written)
     return forms.summarise(code, report.verdict, *context)

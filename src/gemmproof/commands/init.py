@@ -12,6 +12,8 @@ from typing import ClassVar
 
 from gemmproof.commands import groups
 from gemmproof.commands.output import answer, refuse
+from gemmproof.draft.command import declare, draft_target, list_guesses
+from gemmproof.draft.record import DraftedOptions
 from gemmproof.options import Command, argument, flag, group, option
 from gemmproof.properties.contract import Contract
 from gemmproof.report.files import find_obstacle, replace_file
@@ -26,9 +28,12 @@ from gemmproof.target import (
     parse,
     write_lambda,
 )
+from gemmproof.terminal import progress
 from gemmproof.worker.entry_points import DESCRIBE_ONE
 from gemmproof.worker.supervisor import Limits, watch
+from gemmproof.wrappers import count_required
 
+DRAFT = "the declaration is a draft: read it, then remove draft=True; until then no check passes"
 CONFTEST, TESTS = "conftest.py", "test_gemm.py"
 HOOK = "pytest_gemm_kernels"
 TESTS_TEXT = '''"""An item for each kernel of conftest.py, format and property."""
@@ -68,12 +73,17 @@ def run(options: InitOptions) -> int:
         target = parse(options.target)
         folder = _folder(options.directory)
         _require_plain(target, folder)
-        contract = groups.contract_of(options.contract, target, expected=options.expected)
-        calling = options.calling
+        contract, calling, drafted = options.contract, options.calling, None
+        if calling.is_plain and count_required(target) not in (2, None):
+            drafted = _draft(target, options)
+            contract, calling = declare(contract, drafted), drafted.calling
+        stated = groups.contract_of(contract, target, expected=options.expected)
         calling.state(target.name)
-        _require_loads(target, contract, calling)
-        text = conftest_text(target, contract, folder, calling)
+        _require_loads(target, stated, calling)
+        text = conftest_text(target, stated, folder, calling, is_draft=drafted is not None)
         output = _write(target, text, folder, options.force)
+        if drafted is not None:
+            output += ["", *list_guesses(drafted), DRAFT]
     except (TargetError, ValueError) as error:
         return refuse(options, str(error))
     except OSError as problem:
@@ -81,6 +91,16 @@ def run(options: InitOptions) -> int:
     return answer(
         options, EXIT["pass"], [(clean(line), "") for line in "\n".join(output).split("\n")]
     )
+
+
+def _draft(target: Target, options: InitOptions) -> DraftedOptions:
+    """Return the draft of a target's declaration. Raises TargetError if there is none."""
+    with progress(target.name) as listener:
+        worker, draft = draft_target(target, Limits(), listener)
+    if draft is None or not draft.is_drafted:
+        why = worker.explain_failure(target.name) if draft is None else "; ".join(draft.reasons)
+        raise TargetError(f"{target}: got no draft of its declaration ({why}), expected --call")
+    return draft
 
 
 def _folder(name: str) -> Path:
@@ -142,7 +162,9 @@ def _holds(path: Path, text: str) -> bool:
     return path.is_file() and path.read_bytes() == text.encode()
 
 
-def conftest_text(target: Target, contract: Contract, folder: Path, calling: Calling) -> str:
+def conftest_text(
+    target: Target, contract: Contract, folder: Path, calling: Calling, is_draft: bool = False
+) -> str:
     """Return a conftest.py for `folder` that registers the target; `repr` quotes its literals."""
     root, module = find_import(target)
     first, _, rest = target.function.partition(".")
@@ -178,7 +200,7 @@ def conftest_text(target: Target, contract: Contract, folder: Path, calling: Cal
             *imports,
             "",
             f"    contract = Contract({write_contract(contract)})",
-            *_write_kernel(target, function, calling),
+            *_write_kernel(target, function, calling, is_draft),
             "",
         ]
     )
@@ -190,7 +212,9 @@ def _list_names(calling: Calling) -> list[str]:
     return ["Contract", "KernelUnderTest", *sorted(used), *functions]
 
 
-def _write_kernel(target: Target, function: str, calling: Calling) -> list[str]:
+def _write_kernel(
+    target: Target, function: str, calling: Calling, is_draft: bool = False
+) -> list[str]:
     """Return the lines that return the kernel, called as in --call."""
     if calling.is_plain:
         return [f'    return [KernelUnderTest("{target.name}", {function}, contract)]']
@@ -210,6 +234,7 @@ def _write_kernel(target: Target, function: str, calling: Calling) -> list[str]:
         "        KernelUnderTest(",
         f'            "{target.name}", {launch}, contract,',
         f"            operands=operands, {values},",
+        *["            draft=True,  # remove this line if the formula is what you mean"] * is_draft,
         "        )",
         "    ]",
     ]

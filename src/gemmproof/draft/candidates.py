@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import itertools
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -269,12 +271,20 @@ class Candidates:
         return formats
 
     def _text(self) -> str:
-        """Return the text of the wrapper's file, or its own."""
-        try:
-            with open(self.source.function.__code__.co_filename, encoding="utf-8") as file:
-                return file.read()
-        except (OSError, UnicodeDecodeError):
-            return self.source.text
+        """Return the text of the wrapper, and of the functions and kernels that it names."""
+        known, texts = self.source.function.__globals__, {self.source.function.__name__: ""}
+        waiting = [self.source.text]
+        while waiting:
+            text = waiting.pop()
+            texts[text] = text
+            for name in set(re.findall(r"\b[A-Za-z_]\w*\b", text)) & known.keys() - texts.keys():
+                texts[name] = ""
+                value = getattr(known[name], "fn", known[name])  # of an autotuner, and of a kernel
+                value = getattr(value, "fn", value)
+                if inspect.isfunction(value):
+                    with suppress(OSError, TypeError):
+                        waiting.append(inspect.getsource(value))
+        return "\n".join(texts.values())
 
     def _beside(self, parameter: Parameter, factor: str) -> TensorDraft:
         """Return a tensor besides the factors: of unknown size where the source says none."""

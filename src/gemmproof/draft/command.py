@@ -11,7 +11,7 @@ from gemmproof.commands.output import answer, answer_death, refuse
 from gemmproof.draft.record import DraftedOptions
 from gemmproof.options import Command, argument, group, spell
 from gemmproof.report.record import EXIT
-from gemmproof.report.text import STYLES, Line, clean, format_table
+from gemmproof.report.text import STYLES, Line, clean
 from gemmproof.target import KernelRef, Target, TargetError, parse
 from gemmproof.terminal import progress
 from gemmproof.worker.ends import WorkerExit
@@ -23,6 +23,8 @@ MEANING = (
     "The formula was read from the kernel. With it, a check shows that the kernel is consistent",
     "with itself (masks, addresses, races, rounding, sizes), not that it computes what you mean.",
 )
+WITHOUT = "Values are not judged: no formula was read."
+WIDEST = 40  # characters of a part that its origin follows on the same line
 CONFIRM = "Read the draft; the command confirms it:"
 
 
@@ -88,11 +90,24 @@ def list_draft(target: Target, draft: DraftedOptions) -> list[Line]:
     contract = declare(groups.ContractOptions(), draft)
     arguments = [*spell(contract), *spell(draft.calling)]
     command = shlex.join(["gemmproof", "check", str(target), *arguments])
-    rows = [(clean(guess.text), clean(guess.origin)) for guess in draft.guesses]
     lines: list[Line] = [("drafted:", "bold")]
-    lines += [(f"  {line}", "") for line in format_table(rows, "ll", width=96)]
-    lines += [(text, "") for text in (*MEANING, CONFIRM)]
+    lines += [(f"  {line}", "") for line in list_guesses(draft)]
+    meaning = (WITHOUT,) if draft.calling.memory_only else MEANING
+    lines += [(text, "") for text in (*meaning, CONFIRM)]
     return [*lines, (clean(f"  {command}"), "")]
+
+
+def list_guesses(draft: DraftedOptions) -> list[str]:
+    """Return the parts of a draft with their origins, as lines."""
+    texts = [(clean(guess.text), clean(guess.origin)) for guess in draft.guesses]
+    width = max([len(text) for text, _ in texts if len(text) <= WIDEST], default=0)
+    lines = []
+    for text, origin in texts:
+        if len(text) > WIDEST:
+            lines.append(text)
+            text = ""
+        lines.append(f"{text:<{width}}  {origin}")
+    return lines
 
 
 def list_reasons(target: Target, draft: DraftedOptions) -> list[Line]:

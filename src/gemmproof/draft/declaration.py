@@ -76,6 +76,8 @@ def declare_memory_only(source: WrapperSource, accepted: AcceptedCall, name: str
     """
     call = accepted.call
     left, *others = call.factors
+    if accepted.indexing:
+        raise Unreadable(f"{', '.join(sorted(accepted.indexing))} are indices of other operands")
     names = _label_operands(call, left, others[0] if others else "")
     sides, uses = {}, {}
     for n, draft in call.tensors.items():
@@ -87,9 +89,7 @@ def declare_memory_only(source: WrapperSource, accepted: AcceptedCall, name: str
         sides[n] = [_side_by_extent(side, extent, call.sizes) for side, extent in pairs]
         if len(draft.sides) == 1 and " // " in sides[n][0]:
             raise Unreadable(f"the size of {n} is not known")
-        is_index = n in accepted.indexing
-        integers = f" 0..{EXPERTS - 1}" if is_index else FULL
-        uses[n] = integers if draft.format in ("int32", "int64") else ""
+        uses[n] = FULL if draft.format in ("int32", "int64") else ""
         uses[n] += " updated" if draft.written else ""
     known = {axis: size for axis, size in call.sizes.items() if axis != "experts"}
     batched = "batch" in call.tensors[left].sides
@@ -202,6 +202,9 @@ def _sides(
     for dim, size in enumerate(shape):
         own = drafted.call.tensors[name].sides[dim]
         known = own if isinstance(own, str) and own != "experts" else ""
+        if any(x.index[dim].gather for x in uses):  # its indices are drawn in this range
+            sides.append(str(EXPERTS))
+            continue
         along = [_side(x.index[dim], size, drafted.reader.sizes, letters) for x in uses]
         text = next((x for x in along if x in letters.values()), "")
         text = text or (known if source.sides.get((name, dim)) else "")

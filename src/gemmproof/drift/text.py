@@ -6,7 +6,7 @@ from gemmproof.properties.judges.accumulator_drift import DATA, Drift
 from gemmproof.reference.accumulator import Accumulator
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import Report
-from gemmproof.report.text import STYLES, Line, clean, format_table, kernel_name
+from gemmproof.report.text import STYLES, Line, clean, format_ratio, format_table, kernel_name
 
 
 def lines(report: Report) -> list[Line]:
@@ -30,7 +30,7 @@ def summarise(report: Report, drift: Drift) -> str:
     worst = max((m.ratio for m in drift.measures), default=0.0)
     no_worse = f"no worse than {drift.declared} accumulation"
     verdict = {
-        "pass": f"pass: {no_worse}, worst error {worst:.3g} of its bound",
+        "pass": f"pass: {no_worse}, worst error {format_ratio(worst)} of its bound",
         "fail": f"fail: {format_count(len(report.findings), 'finding')}",
         "incomplete": f"incomplete: {no_worse} where simulated",
     }[report.verdict]

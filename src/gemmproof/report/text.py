@@ -37,6 +37,7 @@ SHOWN_LIMIT = 88  # characters of a limit's message: --json has all
 SHOWN_REASONS = 3  # why something is not decided
 SHOWN_FINDINGS = 4  # one per fault: nobody reads more than a screen
 SHOWN_FOLLOWERS = 4
+SHOWN_NAMES = 4  # of limits
 SHOWN_BRANCHES = 2  # of those that never ran, in the verdict line
 # the verbs that names of properties begin with
 _VERBS = ("compiles", "fits", "leaves", "runs", "stays", "stores", "uses")
@@ -71,8 +72,11 @@ def add_commands(report: Report, reproduce: Reproduce) -> Report:
     return replace(report, findings=add(report.findings), expected=add(report.expected))
 
 
-def lines(report: Report, reproduce: Reproduce) -> list[Line]:
-    """Return what `check` prints: the findings, or how each property held, and the verdict last."""
+def lines(report: Report, reproduce: Reproduce, limits: bool = False) -> list[Line]:
+    """Return what `check` prints: the findings, or how each property held, and the verdict last.
+
+    The limits beyond the contract follow in one line, or all of them.
+    """
     if report.verdict == "error" and not report.findings:
         return [(clean(f"{report.target}: error: {report.note}"), STYLES["error"])]
     name = kernel_name(report)
@@ -94,7 +98,7 @@ def lines(report: Report, reproduce: Reproduce) -> list[Line]:
         out += _list_unvisited(report)
     out += list_besides(report)
     out.append((clean(f"{name}: {_summarise(report)}"), STYLES[report.verdict]))
-    return [*out, *list_limits(report)]
+    return [*out, *(list_limits(report) if limits else summarise_limits(report))]
 
 
 def list_besides(report: Report) -> Iterable[Line]:
@@ -132,14 +136,28 @@ def list_expected(report: Report) -> Iterable[Line]:
             yield (clean(f"{result.label}, expected to fail, {how}: {result.reason}"), "")
 
 
+def summarise_limits(report: Report) -> Iterable[Line]:
+    """Yield a narrower contract that is needed, and a line with the names of the limits."""
+    yield from _list_needed(report)
+    names = [limit.name for limit in report.limits if limit.status in ("limit", "not tried")]
+    if names:
+        more = f" and {len(names) - SHOWN_NAMES} more" * (len(names) > SHOWN_NAMES)
+        shown = ", ".join(names[:SHOWN_NAMES])
+        yield (clean(f"beyond the contract, not supported: {shown}{more} (--limits)"), "dim")
+
+
+def _list_needed(report: Report) -> Iterable[Line]:
+    for limit in report.limits:
+        if limit.status == "needed":
+            yield (clean(f"{limit.proof}: {limit.option}"), "")
+
+
 def list_limits(report: Report) -> Iterable[Line]:
     """Yield what stops one step beyond the contract, and the option that would declare it.
 
     For a kernel that breaks its contract: the narrower one that it is proved to keep.
     """
-    for limit in report.limits:
-        if limit.status == "needed":
-            yield (clean(f"{limit.proof}: {limit.option}"), "")
+    yield from _list_needed(report)
     shown = [limit for limit in report.limits if limit.status in ("limit", "not tried")]
     if shown:
         yield ("limits beyond the contract:", "")
@@ -212,9 +230,19 @@ def _describe(result: PropertyResult, width: int) -> str:
         return f"  {result.label:<{width}} {proved and f'{proved}; '}{how}"
     if result.status == "expected":
         return f"  {result.label:<{width}} fails as expected"
-    worst = "" if result.ratio is None else f", worst error {result.ratio:.3g} of its bound"
+    worst = ""
+    if result.ratio is not None:
+        worst = f", worst error {format_ratio(result.ratio)} of its bound"
     held = f"{proved and f'{proved}; held in '}{_format_examples(result)}"
     return f"  {result.label:<{width}} {held}{worst}"
+
+
+def format_ratio(ratio: float) -> str:
+    """Format a share of a bound: with more digits where three would round it to 1."""
+    digits = 3
+    while (text := f"{ratio:.{digits}g}") == "1" and ratio != 1 and digits < 17:
+        digits += 1
+    return text
 
 
 def _format_examples(result: PropertyResult) -> str:

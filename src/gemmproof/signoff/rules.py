@@ -11,6 +11,7 @@ from gemmproof.properties.contract import AXES, WITHOUT, Contract, Sizes
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.record import NOT_RUN, READS, UNJUDGED, Identity, PropertyResult
+from gemmproof.report.text import format_ratio
 from gemmproof.signoff.record import (
     ACCUMULATOR,
     INCOMPLETE,
@@ -265,7 +266,7 @@ def compare_errors(old: Judged, new: Judged) -> Iterator[Change]:
     if old.inputs.target == new.inputs.target:
         for was, now in _list_both(old, new):
             if was.ratio is not None and now.ratio is not None and now.ratio > was.ratio:
-                text = f"{was.ratio:.3g} -> {now.ratio:.3g} of its bound"
+                text = f"{format_ratio(was.ratio)} -> {format_ratio(now.ratio)} of its bound"
                 yield SIGNED, f"the worst error of {now.label} grew: {text}"
 
 
