@@ -111,7 +111,7 @@ class CallSearch:
                 self.tried += 1
                 before = sum(self.refused.values())
                 try:
-                    drafted = self._try(call)
+                    drafted = self.try_call(call)
                 except Unreadable as error:
                     self.unreadable[str(error)] = self.unreadable.get(str(error), 0) + 1
                     waiting = self._reshape(call, error.tensor) + waiting
@@ -128,7 +128,7 @@ class CallSearch:
         if drafted.call.sizes["K"] >= larger["K"] or not _has_constant(drafted):
             return drafted
         with suppress(Unreadable):
-            again = self._try(replace(drafted.call, sizes=larger))
+            again = self.try_call(replace(drafted.call, sizes=larger))
             return again or drafted
         return drafted
 
@@ -325,7 +325,7 @@ class CallSearch:
         return values
 
     # -- one call --------------------------------------------------------------------------------
-    def _try(self, call: CandidateCall) -> DraftedCall | None:
+    def try_call(self, call: CandidateCall) -> DraftedCall | None:
         """Return a call's result with its formula, None if the call is refused."""
         generator = np.random.default_rng(0)
         tensors = {n: _draw(generator, n, t, call.sizes) for n, t in call.tensors.items()}
