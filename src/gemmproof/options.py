@@ -47,9 +47,10 @@ class Option:
 
     `read` makes a value of its text and raises argparse.ArgumentTypeError, `write` is the reverse.
     An option without `metavar` is a flag; one with several takes as many values. `negated` is the
-    help of its form `--no-NAME`, which stands for False. A `remainder` is all that follows. The values of a `repeated` option are a
-    tuple, and with a `separator` several of them may be in one text. `is_output` is true of a file
-    that is written. `field`, `default` and `title` are those of the field and of its group.
+    help of its form `--no-NAME`, which stands for False. The values of a `repeated` option are a
+    tuple, and with a `separator` several of them may be in one text; a `remainder` has all that
+    follows. `is_output` is true of a file that is written. `field`, `default` and `title` are those
+    of the field and of its group.
     """
 
     help: str

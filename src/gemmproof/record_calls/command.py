@@ -94,7 +94,10 @@ def _run_command(
         FILE: str(folder / "record"),
         QUIET: str(int(quiet)),
     }
-    process = subprocess.Popen(command, env=variables, stdout=stdout)
+    # of all Pythons, the one that has gemmproof
+    own = {"python": [], "python3": [], "pytest": ["-m", "pytest"]}
+    first = [sys.executable, *own[command[0]]] if command[0] in own else [command[0]]
+    process = subprocess.Popen([*first, *command[1:]], env=variables, stdout=stdout)
     try:
         return process.wait(), None
     except Interrupted as stop:

@@ -40,7 +40,8 @@ MOST_RANK = 3  # of an operand
 MOST_CHOICES = 8  # values of a parameter
 # parameters of numbers that are sizes even if another number is the same
 _SIZE = re.compile(r"[mnk]|batch|num_tokens|(in|out)_features|hidden_size|n_(rows|cols)", re.I)
-_ORDER = {0: ("M", "batch", "N", "K"), -1: ("N", "K", "M", "batch")}
+# the axes that a dimension of ambiguous size may be
+_LAST, _LEADING, _OUTER = ("N", "K", "M"), ("M", "K", "N"), ("batch",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ def declare_calls(calls: Sequence[RecordedCall]) -> RecordedDeclaration:
         _require_declarable(first)
         covered = cover(calls)
         contract, calling, notes = _declare(covered)
-    except Undeclared as error:
+        calling.state(first.function)
+    except ValueError as error:
         return replace(declared, reason=str(error))
     return replace(declared, contract=contract, calling=calling, notes=tuple(notes))
 
@@ -169,7 +171,7 @@ def _declare(covered: CoveredCalls) -> tuple[Contract, Calling, list[str]]:
     written = {n for n in ranks if any(x.written for x in covered.list_tensors(n))}
     labels = {n: {a: "a", b: "b"}.get(n) or _free(n, n in written) for n in arguments}
     turned = {n for n in ranks if is_column_major(covered.list_tensors(n))}
-    shapes = {n: _express(names, vectors, n, ranks[n]) for n in ranks}
+    shapes = {n: _express(names, vectors, n, ranks[n], n in (a, b)) for n in ranks}
     own = {n: _turn(x) if n in turned else x for n, x in shapes.items()}
     batched = "batch" in names.axes
     usual = {"a": ["M", "K"], "b": ["K", "N"]}
@@ -228,10 +230,12 @@ def _free(name: str, is_result: bool) -> str:
     return f"{name}_" if name in RESERVED and not (name == "c" and is_result) else name
 
 
-def _express(names: SizeNames, vectors: Vectors, name: str, rank: int) -> list[str]:
+def _express(
+    names: SizeNames, vectors: Vectors, name: str, rank: int, is_factor: bool
+) -> list[str]:
     """Return the shape of a tensor in expressions."""
-    order = {i: _ORDER[-1] if i == rank - 1 else _ORDER[0] for i in range(rank)}
-    return [names.express(vectors[name, i], order[i]) for i in range(rank)]
+    orders = [_OUTER, _LEADING, _LAST][-rank:] if rank else []
+    return [names.express(vectors[name, i], orders[i], is_factor) for i in range(rank)]
 
 
 def _turn(shape: list[str]) -> list[str]:

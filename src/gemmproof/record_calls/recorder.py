@@ -32,6 +32,7 @@ from gemmproof.record_calls.record import (
     RecordEvent,
 )
 from gemmproof.reference.fake_cuda import fake_gpu
+from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.provenance import format_count, owner
 from gemmproof.reference.simulation import Run
 from gemmproof.reference.simulator.host_work import Writers
@@ -41,7 +42,7 @@ from gemmproof.reference.simulator.session import Session
 from gemmproof.reference.triton_hooks import swap
 
 EVERY = 5.0  # seconds between two lines about one launch, and before the first
-_FORMATS = {dtype: name for name, dtype in TORCH_DTYPES.items() if name != "tf32"}
+_FORMATS = {TORCH_DTYPES[f.name]: f.name for f in FORMATS.values() if f.stored is f}
 _DRIVERS = re.compile(r"(test_.*|.*_test|conftest|bench.*|.*_bench(mark)?)\.py")
 _DRIVER_FOLDERS = ("test", "tests", "testing", "bench", "benchmark", "benchmarks")
 _DRIVER_FUNCTIONS = re.compile(r"<.*>|test.*|bench.*|main|_?(check|run)_.*")

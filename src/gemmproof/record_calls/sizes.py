@@ -34,14 +34,15 @@ class SizeNames:
     axes: dict[str, Vector] = field(default_factory=dict)
     further: dict[str, Vector] = field(default_factory=dict)
 
-    def express(self, vector: Vector, order: Sequence[str]) -> str:
+    def express(self, vector: Vector, order: Sequence[str], is_factor: bool = False) -> str:
         """Return an expression of a vector, which gets a name of its own if it has none.
 
-        Of axes with the same vector the first of `order` is meant.
+        Of axes with the same vector the first of `order` is meant. Only of a factor is a dimension
+        of one element an axis.
         """
         at = [i for i, n in enumerate(vector) if n is not None]
         own = [vector[i] for i in at]
-        if set(own) == {1}:
+        if set(own) == {1} and not is_factor:
             return "1"
         axes = {n: self.axes[n] for n in order if n in self.axes}
         known = {name: [x[i] for i in at] for name, x in {**axes, **self.further}.items()}
@@ -80,14 +81,24 @@ def relate(name: str, own: Sequence[int], vector: Sequence[int]) -> str:
 
 # -- factors -------------------------------------------------------------------------------------
 def choose_factors(call: RecordedCall) -> tuple[str, str]:
-    """Return the tensors that are a and b: matrices that are read, floats before integers."""
-    read = {n: x for n, x in call.tensors.items() if not x.written and 1 <= len(x.shape)}
+    """Return the tensors that are a and b, "" for none: matrices that are read.
+
+    a is the first one; of the others b shares a dimension with a, its last one if any does, and has
+    most elements.
+    """
+    read = {n: x for n, x in call.tensors.items() if not x.written and x.shape}
     matrices = [n for n, x in read.items() if len(x.shape) > 1]
-    floats = [n for n in matrices if read[n].low is None]
-    a = next(iter([*floats, *matrices, *read]), "")
-    others = [n for n in [*floats, *matrices] if n != a]
-    shared = [n for n in others if set(read[n].shape[-2:]) & set(read[a].shape[-2:])]
-    return a, next(iter([*shared, *others]), "")
+    a = next(iter([*matrices, *read]), "")
+    others = [n for n in matrices if n != a]
+    if not others:
+        return a, ""
+    own = read[a].shape[-2:]
+
+    def weigh(name: str) -> tuple[bool, bool, int]:
+        shape = read[name].shape
+        return own[-1] in shape[-2:], own[0] in shape[-2:], math.prod(shape)
+
+    return a, max(others, key=weigh)
 
 
 def name_axes(names: SizeNames, a: str, b: str, vectors: Vectors, ranks: Mapping[str, int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ from gemmproof.record_calls.declaration import (
 from gemmproof.record_calls.record import FUNCTION, RecordedCall
 from gemmproof.target import Calling, Target, TargetError, find_function
 from gemmproof.worker.protocol import Ready, WorkerContext
+
+MOST_TERMS = 1 << 17  # products of a call that is read: a few seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,6 @@ class RecordedWrapper:
 
 def read_formula(request: RecordedWrapper, context: WorkerContext) -> RecordedDeclaration:
     """Return the declaration with the formula of the kernels, or why there is none."""
-    from gemmproof.draft.polynomials import Unreadable
-
     context.emit(Ready())
     declared = declare_calls(request.calls)
     first = request.calls[0]
@@ -47,24 +48,27 @@ def read_formula(request: RecordedWrapper, context: WorkerContext) -> RecordedDe
     sys.path[:] = dict.fromkeys([*request.path, *sys.path])
     try:
         return _read(declared, request.calls)
-    except (Undeclared, Unreadable, TargetError, ValueError) as error:
+    except (TargetError, ValueError) as error:
         return replace(declared, reason=str(error))
 
 
 def _read(declared: RecordedDeclaration, calls: Sequence[RecordedCall]) -> RecordedDeclaration:
     """Return the declaration with a formula. Raises an error, in one line, if none is read."""
     from gemmproof.draft.declaration import declare
+    from gemmproof.draft.polynomials import Unreadable
     from gemmproof.draft.read_wrapper import read_wrapper
     from gemmproof.draft.search import CallSearch
 
     function = find_function(Target(declared.file, declared.function, is_file=True))
     source = read_wrapper(function)
-    search = CallSearch(source)
+    search, reasons = CallSearch(source), []
     for call in _list_candidates(declared, calls):
         if any(n not in source.parameters for n in (*call.tensors, *call.values)):
             raise Undeclared("its parameters are not those of its source")
-        drafted = search.try_call(call)
-        if drafted is not None:
+        try:
+            drafted = search.try_call(call)
+            if drafted is None:
+                continue
             own = declare(source, drafted, declared.function)
             operands = [_write_seen(x, call.values, calls) for x in own.operands]
             texts = {"call": own.call or None, "operands": operands, "spec": own.spec or None}
@@ -72,8 +76,9 @@ def _read(declared: RecordedDeclaration, calls: Sequence[RecordedCall]) -> Recor
             given = [n for n in source.parameters if n in call.tensors or n in call.values]
             positions = list(source.parameters) if own.call else given
             return add_formula(declared, calls, calling, own.dtype, own.batched, positions)
-    refused = next(iter(search.refused), "no call was understood")
-    raise Undeclared(refused)
+        except (Undeclared, Unreadable) as error:
+            reasons.append(str(error))
+    raise Undeclared(next(iter([*reasons, *search.refused]), "no call was understood"))
 
 
 def _write_seen(operand: str, values: Mapping[str, Any], calls: Sequence[RecordedCall]) -> str:
@@ -86,13 +91,21 @@ def _write_seen(operand: str, values: Mapping[str, Any], calls: Sequence[Recorde
 
 
 def _list_candidates(declared: RecordedDeclaration, calls: Sequence[RecordedCall]) -> Iterator[Any]:
-    """Yield calls to read the formula of: at small sizes, where they vary, then at recorded ones."""
-    from gemmproof.draft.search import EXPERTS, SIZES, CandidateCall, TensorDraft
+    """Yield calls to read the formula of, at sizes as recorded, and where they vary at others."""
+    from gemmproof.draft.search import (
+        EXPERTS,
+        MOST_COLUMNS,
+        MOST_ROWS,
+        SIZES,
+        CandidateCall,
+        TensorDraft,
+        evaluate_size,
+    )
     from gemmproof.record_calls.declaration import cover
     from gemmproof.record_calls.sizes import SizeNames, choose_factors, list_vectors, name_axes
 
     covered = cover(calls)
-    whole = max(covered.calls, key=lambda call: len(call.tensors))
+    whole = max(covered.calls, key=_rank)
     factors = choose_factors(whole)
     if not all(factors):
         raise Undeclared("it has no two matrices")
@@ -110,11 +123,20 @@ def _list_candidates(declared: RecordedDeclaration, calls: Sequence[RecordedCall
     seen = {n: vector[at] or 1 for n, vector in named.items()}
     constant = {n: seen[n] for n, vector in named.items() if len({*vector} - {None}) == 1}
     values = _read_values(whole, vectors, named, at)
-    small = [{**sizes, **constant} for sizes in SIZES[:3]]
+    small = [{**sizes, **constant} for sizes in SIZES]
     for sizes in (*small, seen):
         usual = {"batch": 2, "experts": EXPERTS}
         full = {**usual, **{n: seen[n] for n in names.further}, **sizes}
-        yield CandidateCall(tensors, values, full, factors)
+        points = min(full.get("M", 1), MOST_ROWS) * min(full.get("N", 1), MOST_COLUMNS) * full["K"]
+        parts = {side for x in sides.values() for side in x if "//" in side}
+        # that an index has a step is seen only if it makes one
+        if points <= MOST_TERMS and all(evaluate_size(side, full) > 1 for side in parts):
+            yield CandidateCall(tensors, values, full, factors)
+
+
+def _rank(call: RecordedCall) -> tuple[int, int]:
+    """Return how many tensors a call has, and how many elements."""
+    return len(call.tensors), sum(math.prod(x.shape) for x in call.tensors.values())
 
 
 def _read_values(
