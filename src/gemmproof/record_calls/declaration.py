@@ -25,11 +25,11 @@ from gemmproof.record_calls.sizes import (
     bound,
     choose_factors,
     describe,
+    express_shapes,
     fits,
     is_column_major,
     is_row_major,
     list_vectors,
-    name_axes,
 )
 from gemmproof.reference.formats import FORMATS, OPERANDS
 from gemmproof.reference.provenance import format_count
@@ -40,8 +40,6 @@ MOST_RANK = 3  # of an operand
 MOST_CHOICES = 8  # values of a parameter
 # parameters of numbers that are sizes even if another number is the same
 _SIZE = re.compile(r"[mnk]|batch|num_tokens|(in|out)_features|hidden_size|n_(rows|cols)", re.I)
-# the axes that a dimension of ambiguous size may be
-_LAST, _LEADING, _OUTER = ("N", "K", "M"), ("M", "K", "N"), ("batch",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +125,8 @@ def cover(calls: Sequence[RecordedCall]) -> CoveredCalls:
             kept.append(call)
     firsts = [kept[i].tensors[choose_factors(kept[i])[0]] for i in range(len(kept))]
     formats = tuple(dict.fromkeys(x.format for x in firsts))
+    given_order = dict.fromkeys(x.name for call in kept for x in call.arguments)
+    common = {n: common[n] for n in given_order if n in common}
     return CoveredCalls(kept, common, formats, len(calls) - len(kept))
 
 
@@ -167,11 +167,10 @@ def _declare(covered: CoveredCalls) -> tuple[Contract, Calling, list[str]]:
     vectors = list_vectors(calls, ranks)
     arguments = tuple(dict.fromkeys(x.name for call in calls for x in call.arguments))
     names = SizeNames(frozenset(arguments))
-    name_axes(names, a, b, vectors, ranks)
+    shapes = express_shapes(names, (a, b), vectors, ranks)
     written = {n for n in ranks if any(x.written for x in covered.list_tensors(n))}
     labels = {n: {a: "a", b: "b"}.get(n) or _free(n, n in written) for n in arguments}
     turned = {n for n in ranks if is_column_major(covered.list_tensors(n))}
-    shapes = {n: _express(names, vectors, n, ranks[n], n in (a, b)) for n in ranks}
     own = {n: _turn(x) if n in turned else x for n, x in shapes.items()}
     batched = "batch" in names.axes
     usual = {"a": ["M", "K"], "b": ["K", "N"]}
@@ -228,14 +227,6 @@ def _require_operand(name: str, tensors: Sequence[RecordedTensor]) -> None:
 
 def _free(name: str, is_result: bool) -> str:
     return f"{name}_" if name in RESERVED and not (name == "c" and is_result) else name
-
-
-def _express(
-    names: SizeNames, vectors: Vectors, name: str, rank: int, is_factor: bool
-) -> list[str]:
-    """Return the shape of a tensor in expressions."""
-    orders = [_OUTER, _LEADING, _LAST][-rank:] if rank else []
-    return [names.express(vectors[name, i], orders[i], is_factor) for i in range(rank)]
 
 
 def _turn(shape: list[str]) -> list[str]:

@@ -20,6 +20,8 @@ Vectors = Mapping[tuple[str, int], Vector]  # by tensor and dimension
 AXES = ("batch", "M", "N", "K")
 BLOCKS = (16, 32, 64, 128, 256)  # of which a dimension may have one element each, rounded up
 FREE = "EGHLPQRSTUVW"  # names of sizes that no axis has
+# the axes that a dimension of ambiguous size may be, by its position
+_LAST, _LEADING, _OUTER = ("N", "K", "M"), ("M", "K", "N"), ("batch",)
 MOST_VALUES = 6  # that a message lists
 
 
@@ -34,15 +36,14 @@ class SizeNames:
     axes: dict[str, Vector] = field(default_factory=dict)
     further: dict[str, Vector] = field(default_factory=dict)
 
-    def express(self, vector: Vector, order: Sequence[str], is_factor: bool = False) -> str:
+    def express(self, vector: Vector, order: Sequence[str]) -> str:
         """Return an expression of a vector, which gets a name of its own if it has none.
 
-        Of axes with the same vector the first of `order` is meant. Only of a factor is a dimension
-        of one element an axis.
+        Of axes with the same vector the first of `order` is meant.
         """
         at = [i for i, n in enumerate(vector) if n is not None]
         own = [vector[i] for i in at]
-        if set(own) == {1} and not is_factor:
+        if set(own) == {1}:
             return "1"
         axes = {n: self.axes[n] for n in order if n in self.axes}
         known = {name: [x[i] for i in at] for name, x in {**axes, **self.further}.items()}
@@ -60,6 +61,22 @@ class SizeNames:
         name = next(x for x in FREE if x not in self.taken and x not in self.further)
         self.further[name] = vector
         return name
+
+
+def express_shapes(
+    names: SizeNames, factors: tuple[str, str], vectors: Vectors, ranks: Mapping[str, int]
+) -> dict[str, list[str]]:
+    """Return the shape of each tensor in expressions, after naming the axes by the factors."""
+    known = name_axes(names, *factors, vectors, ranks)
+    shapes: dict[str, list[str]] = {}
+    for name in sorted(ranks, key=lambda x: x not in factors):  # a further size is named once
+        orders = [_OUTER, _LEADING, _LAST][-ranks[name] :] if ranks[name] else []
+        dims = [(name, i) for i in range(ranks[name])]
+        shapes[name] = [
+            known.get(dim) or names.express(vectors[dim], order)
+            for dim, order in zip(dims, orders, strict=True)
+        ]
+    return shapes
 
 
 def relate(name: str, own: Sequence[int], vector: Sequence[int]) -> str:
@@ -101,23 +118,35 @@ def choose_factors(call: RecordedCall) -> tuple[str, str]:
     return a, max(others, key=weigh)
 
 
-def name_axes(names: SizeNames, a: str, b: str, vectors: Vectors, ranks: Mapping[str, int]) -> None:
-    """Name the axes: a is (M, K) and b (K, N), in the order of dimensions that the calls show."""
+def name_axes(
+    names: SizeNames, a: str, b: str, vectors: Vectors, ranks: Mapping[str, int]
+) -> dict[tuple[str, int], str]:
+    """Name the axes, and return the axis of each dimension of the factors that is one.
+
+    a is (M, K) and b (K, N), or the reverse if only that makes them share K.
+    """
     if not a:
-        return
+        return {}
     if ranks[a] == 1:
         names.axes["K"] = vectors[a, 0]
-        return
-    first, last = vectors[a, ranks[a] - 2], vectors[a, ranks[a] - 1]
-    of_b = [vectors[b, i] for i in (ranks[b] - 2, ranks[b] - 1)] if b else []
-    if of_b and last not in of_b and first in of_b:  # a is (K, M)
-        first, last = last, first
-    names.axes |= {"M": first, "K": last}
+        return {(a, 0): "K"}
+    rows, columns = (a, ranks[a] - 2), (a, ranks[a] - 1)
+    of_b = [(b, i) for i in (ranks[b] - 2, ranks[b] - 1)] if b else []
+    shared = [vectors[x] for x in of_b]
+    if shared and vectors[columns] not in shared and vectors[rows] in shared:
+        rows, columns = columns, rows
+    last = vectors[columns]
+    known = {rows: "M", columns: "K"}
     if of_b:
-        turned = of_b[0] != last and (of_b[1] == last or bool(relate("K", last, of_b[1])))
-        names.axes["N"] = of_b[0] if turned else of_b[1]
+        turned = shared[0] != last and (shared[1] == last or bool(relate("K", last, shared[1])))
+        of_k, of_n = reversed(of_b) if turned else of_b
+        known |= {of_n: "N", **({of_k: "K"} if vectors[of_k] == last else {})}
     if ranks[a] == 3:
-        names.axes["batch"] = vectors[a, 0]
+        known[a, 0] = "batch"
+        if b and ranks[b] == 3 and vectors[b, 0] == vectors[a, 0]:
+            known[b, 0] = "batch"
+    names.axes |= {axis: vectors[dim] for dim, axis in reversed(known.items())}
+    return known
 
 
 def list_vectors(calls: Sequence[RecordedCall], ranks: Mapping[str, int]) -> Vectors:

@@ -102,7 +102,7 @@ def _list_candidates(declared: RecordedDeclaration, calls: Sequence[RecordedCall
         evaluate_size,
     )
     from gemmproof.record_calls.declaration import cover
-    from gemmproof.record_calls.sizes import SizeNames, choose_factors, list_vectors, name_axes
+    from gemmproof.record_calls.sizes import SizeNames, choose_factors, express_shapes, list_vectors
 
     covered = cover(calls)
     whole = max(covered.calls, key=_rank)
@@ -111,9 +111,7 @@ def _list_candidates(declared: RecordedDeclaration, calls: Sequence[RecordedCall
         raise Undeclared("it has no two matrices")
     vectors, ranks = list_vectors(covered.calls, covered.ranks), covered.ranks
     names = SizeNames(frozenset(x.name for x in whole.arguments))
-    name_axes(names, *factors, vectors, ranks)
-    sides = {n: [names.express(vectors[n, i], ("N", "M", "K", "batch")) for i in range(r)]
-             for n, r in ranks.items()}  # fmt: skip
+    sides = express_shapes(names, factors, vectors, ranks)
     named = {**names.axes, **names.further}
     tensors = {
         n: TensorDraft(x.format, tuple(int(s) if s.isdecimal() else s for s in sides[n]), x.written)
