@@ -73,8 +73,10 @@ def test_blocks_are_rounded_up_and_a_constant_axis_shows_nothing():
 
 
 def test_a_size_that_no_axis_has_gets_a_name():
-    given = [call(x=tensor(M, 64), w=tensor(E, 64, N), ids=tensor(M, fmt="int32", low=0, high=E - 1))
-             for M, N, E in ((8, 32, 4), (16, 96, 4), (24, 64, 8))]  # fmt: skip
+    given = []
+    for M, N, E in ((8, 32, 4), (16, 96, 4), (24, 64, 8)):
+        ids = tensor(M, fmt="int32", low=0, high=E - 1)
+        given.append(call(x=tensor(M, 64), w=tensor(E, 64, N), ids=ids))
     own = declared(*given)
     assert own.calling.operands == ("b=fp16[E, K, N]", "ids=int32[M] 0..7", "E=4|8")
 

@@ -107,17 +107,20 @@ def choose_wrapper(calls: list[OpenCall]) -> OpenCall | None:
     """Return the call that is the wrapper's, of those on the stack, the outermost first.
 
     It is the outermost of the user's project outside its tests; in a file that is kernel and test
-    in one, the innermost, which launches. A function is preferred to a method, which has a state.
+    in one, the innermost, which launches. Functions of tensors and plain values are preferred, and
+    any function to a method, which has a state.
     """
     own = [call for call in calls if not call.function.is_driver]
     users = [call for call in own if call.function.owner == "user"]
     inner = [x for x in reversed(calls) if not _DRIVER_FUNCTIONS.fullmatch(x.function.name)]
-    for group in (users, own, inner):
-        for kind in (FUNCTION, AUTOGRAD, METHOD):
-            for call in group:
-                if call.function.kind == kind:
-                    return call
+    for group in filter(None, (users, own, inner)):
+        return min(group, key=_rank)
     return None
+
+
+def _rank(call: OpenCall) -> tuple[int, bool]:
+    is_plain = not any(x.other and not x.is_default for x in call.arguments)
+    return (FUNCTION, AUTOGRAD, METHOD).index(call.function.kind), not is_plain
 
 
 # -- arguments -----------------------------------------------------------------------------------
