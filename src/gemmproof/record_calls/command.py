@@ -123,7 +123,7 @@ def _answer(
     lines: list[Line] = [(clean(_describe(x)), "") for x in declared]
     lines += [(clean(x.failure), "") for x in events if x.failure]
     if not declared:
-        lines.append((f"{text}: no wrapper was recorded: {_explain_none(events)}", ""))
+        lines.append((f"{text}: no wrapper was recorded: {_explain_none(events, code)}", ""))
     if stop is not None:
         lines.append((f"{text}: {stop}; this is what was recorded until then", ""))
     elif code:
@@ -144,10 +144,14 @@ def _answer(
     return code % 256 or EXIT["pass" if written else "incomplete"]
 
 
-def _explain_none(events: Iterable[RecordEvent]) -> str:
+def _explain_none(events: Iterable[RecordEvent], code: int) -> str:
+    """Return why there is no declaration, and what to do next."""
     if any(x.failure for x in events):
         return "run it with the Python that has gemmproof"
-    return "it launched no Triton kernel in a function that takes tensors"
+    if code:
+        return "it failed before a launch; what it needs besides a GPU, such as data, must be there"
+    none = "it launched no Triton kernel in a function that takes tensors"
+    return f"{none}; run another test (pytest -rs shows why tests are skipped)"
 
 
 def _describe(x: RecordedDeclaration) -> str:
