@@ -21,6 +21,7 @@ from gemmproof.explain import command as explain
 from gemmproof.lowering import command as lowering
 from gemmproof.mutate import command as mutate
 from gemmproof.options import CommandOptions, add_options, explain_renamed, make_record
+from gemmproof.record_calls import command as record_calls
 from gemmproof.report.record import EXIT
 from gemmproof.reproduce import command as reproduce
 from gemmproof.settings import find_settings, list_words
@@ -39,6 +40,7 @@ from gemmproof.terminal import (
 COMMANDS: dict[type[CommandOptions], Callable[[Any], int]] = {
     check.CheckOptions: check.run,
     draft.DraftOptions: draft.run,
+    record_calls.RecordOptions: record_calls.run,
     contract.ContractSearchOptions: contract.run,
     explain.ExplainOptions: explain.run,
     reproduce.ReproduceOptions: reproduce.run,

@@ -48,8 +48,9 @@ class Option:
     `read` makes a value of its text and raises argparse.ArgumentTypeError, `write` is the reverse.
     An option without `metavar` is a flag; one with several takes as many values. `negated` is the
     help of its form `--no-NAME`, which stands for False. The values of a `repeated` option are a
-    tuple, and with a `separator` several of them may be in one text. `is_output` is true of a file
-    that is written. `field`, `default` and `title` are those of the field and of its group.
+    tuple, and with a `separator` several of them may be in one text; a `remainder` has all that
+    follows. `is_output` is true of a file that is written. `field`, `default` and `title` are those
+    of the field and of its group.
     """
 
     help: str
@@ -62,6 +63,7 @@ class Option:
     repeated: bool = False
     separator: str = ""
     positional: bool = False
+    remainder: bool = False
     is_output: bool = False
     field: str = ""
     default: Any = None
@@ -155,7 +157,7 @@ def _add(parser: argparse._ActionsContainer, declared: Option) -> None:
     if declared.positional:
         is_required = declared.default is MISSING
         nargs = "+" if declared.repeated else None if is_required else "?"
-        add(declared.field, nargs=nargs)
+        add(declared.field, nargs=argparse.REMAINDER if declared.remainder else nargs)
         return
     if isinstance(declared.metavar, tuple):
         add = partial(add, nargs=len(declared.metavar))

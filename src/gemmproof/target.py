@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from gemmproof.fake_device import fake_device
+from gemmproof.missing_imports import find_next_step
 from gemmproof.options import flag, option
 from gemmproof.reference.provenance import raising_line, words_of
 from gemmproof.spelling import find_format
@@ -55,6 +56,10 @@ class Calling:
     memory_only: bool = flag(
         "judge everything except values: no formula is evaluated, and results may have any shape"
     )
+    stubs: tuple[str, ...] = option(
+        "MODULE", "a module that the wrapper does not use, repeatable: any import of it succeeds",
+        name="stub", repeated=True
+    )  # fmt: skip
 
     @property
     def is_plain(self) -> bool:
@@ -183,6 +188,7 @@ def bind_call(text: str, names: Iterable[str], known: Mapping[str, Any]) -> Any:
 
 
 # -- target --------------------------------------------------------------------------------------
+IMPORTING = "importing it"
 LOADED = "file_of_"  # before the name of a file's module, if that name is taken
 TARGET_FORM = "path/to/file.py:function or package.module:function"
 
@@ -311,11 +317,11 @@ def load_file(path: Path) -> ModuleType:
     root, name = package_of(path)
     sys.path.insert(0, str(root))
     if root != path.parent:
-        return call_theirs(str(path), "importing it", lambda: _import_packaged(root, name))
+        return call_theirs(str(path), IMPORTING, lambda: _import_packaged(root, name))
     # A single file may have any name, including that of a module of Python's or ours.
     is_taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
     name = f"{LOADED}{path.stem}" if is_taken else path.stem
-    return call_theirs(str(path), "importing it", lambda: _execute(path, name))
+    return call_theirs(str(path), IMPORTING, lambda: _execute(path, name))
 
 
 def package_of(path: Path) -> tuple[Path, str]:
@@ -364,7 +370,7 @@ def _continue_after(error: AssertionError, path: Path, module: ModuleType) -> No
 
 def _load_module(name: str) -> ModuleType:
     sys.path.insert(0, os.getcwd())
-    return call_theirs(name, "importing it", lambda: _import_named(name))
+    return call_theirs(name, IMPORTING, lambda: _import_named(name))
 
 
 def _import_named(name: str) -> ModuleType:
@@ -414,7 +420,8 @@ def call_theirs(path: str, doing: str, function: Callable[[], Any]) -> Any:
         where = line_of(error) or display_path(path)
         text = words_of(error).removeprefix(f"{os.path.basename(where)}: ")  # the simulator's
         what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        raise TargetError(f"{where}: {doing} raised {what}") from None
+        step = find_next_step(error) if doing == IMPORTING else ""
+        raise TargetError(f"{where}: {doing} raised {what}{step}") from None
 
 
 def line_of(error: BaseException) -> str | None:
@@ -455,6 +462,23 @@ def _missing(target: Target, holder: object, part: str) -> str:
     return f"{target.path}: got {part!r}, which is not there, expected {expected}"
 
 
+def _find_maker(target: Target, function: object) -> str:
+    """Return what a class or a method is, and a call that makes its object, "" for neither."""
+    owner = target.function.rpartition(".")[0]
+    first = next(iter(getattr(getattr(function, "__code__", None), "co_varnames", ())), "")
+    bases = getattr(function, "__mro__", ())
+    if any(x.__module__ == "torch.autograd.function" for x in bases) or (first == "ctx" and owner):
+        name = target.function if bases else owner
+        return f"a function of torch.autograd, expected --call '{name}.apply(a, b)'"
+    if isinstance(function, type):
+        made = f"{target.function}(...)(a)"
+        return f"a class, expected a call that makes its object, such as --call '{made}'"
+    if first == "self" and owner and inspect.isfunction(function):
+        made = f"{owner}(...).{target.name}(a)"
+        return f"a method, expected a call that makes its object, such as --call '{made}'"
+    return ""
+
+
 def _require_wrapper(
     target: Target, function: object, operands: Collection[str], needs_all: bool
 ) -> None:
@@ -467,6 +491,8 @@ def _require_wrapper(
         )
     if not callable(function):
         raise TargetError(f"{target}: got {type(function).__name__}, expected a function {form}")
+    if made := _find_maker(target, function):
+        raise TargetError(f"{target}: got {made}")
     try:
         signature = inspect.signature(function)
     except ValueError:  # a built-in without a signature: the call itself will show

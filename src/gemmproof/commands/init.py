@@ -169,7 +169,7 @@ def conftest_text(
     root, module = find_import(target)
     first, _, rest = target.function.partition(".")
     if module is None:
-        path = _relative(Path(target.path).resolve(), folder)
+        path = write_path(Path(target.path).resolve(), folder)
         imports = [
             "    from gemmproof.target import load_file",
             "",
@@ -187,7 +187,7 @@ def conftest_text(
     head += ["from pathlib import Path", ""] * (root is not None or module is None)
     head += ["import pytest", ""]
     if root is not None:
-        head += [f"sys.path.insert(0, str({_relative(root, folder)}))", ""]
+        head += [f"sys.path.insert(0, str({write_path(root, folder)}))", ""]
     return "\n".join(
         [
             *head,
@@ -282,7 +282,7 @@ def is_taken(module: str, path: Path) -> bool:
     return origin != path and origin.parent not in path.parents
 
 
-def _relative(path: Path, folder: Path) -> str:
+def write_path(path: Path, folder: Path) -> str:
     """Return the expression that finds `path` from a file in `folder`, even if both are moved."""
     here = "Path(__file__).resolve().parent"
     steps = Path(os.path.relpath(path, folder.resolve())).parts

@@ -120,7 +120,8 @@ def find_only_wrapper(file: str) -> tuple[str, list[Line]]:
     wrappers = find_wrappers(_require_file(file, "target"))
     if not wrappers:
         reason = "which has no function that takes two tensors and launches a kernel"
-        raise ValueError(f"target: got {file!r}, {reason}, expected {TARGET_FORM}")
+        step = "write one, or name the function that launches"
+        raise ValueError(f"target: got {file!r}, {reason}: {step}, as {TARGET_FORM}")
     if len(wrappers) == 1 and wrappers[0].launches:
         return f"{file}:{wrappers[0].name}", []
     return file, list_wrappers(file, wrappers)

@@ -96,7 +96,7 @@ class CallSearch:
                 self.advance()
                 before = sum(self.refused.values())
                 try:
-                    drafted = self._try(call)
+                    drafted = self.try_call(call)
                 except Unreadable as error:
                     self.unreadable[str(error)] = self.unreadable.get(str(error), 0) + 1
                     repacked = candidates.repack(call, self.extents)
@@ -126,7 +126,7 @@ class CallSearch:
             call, tried = waiting.pop(0), tried + 1
             self.advance()
             try:
-                if again := self._try(call):
+                if again := self.try_call(call):
                     return again
             except Unreadable as error:
                 self.unreadable[str(error)] = self.unreadable.get(str(error), 0) + 1
@@ -134,7 +134,7 @@ class CallSearch:
                     waiting, last = candidates.reshape(call, error.tensor), error.tensor
         return None
 
-    def _try(self, call: CandidateCall) -> DraftedCall | None:
+    def try_call(self, call: CandidateCall) -> DraftedCall | None:
         """Return a call's result with its formula, None if the call is refused."""
         generator = np.random.default_rng(0)
         tensors = {n: draw_tensor(generator, n, t, call.sizes) for n, t in call.tensors.items()}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmproof.fake_device import fake_device
+from gemmproof.missing_imports import StandInUse, stub_modules
 from gemmproof.reference.provenance import show_tracer
 from gemmproof.settings import find_pythonpath
 from gemmproof.target import (
@@ -77,7 +78,9 @@ def find_kernel(ref: KernelRef) -> KernelUnderTest:
         return replace(kernel, contract=contract, memory_only=memory_only)
     assert ref.target is not None
     operands = ref.calling.read()
+    stub_modules(ref.calling.stubs)
     launch = load(ref.target, ref.calling.call, [n for n in operands if n not in ROLES])
+    StandInUse.allowed = False
     contract, spec = ref.contract or Contract(), ref.calling.make_spec()
     return KernelUnderTest(
         ref.target.name,
