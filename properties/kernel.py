@@ -242,9 +242,10 @@ class KernelUnderTest:
             (reference/mirrors), or None.
         operands: An `Operand` or a `OneOf` for each parameter of the wrapper other than a and b,
             by name. "a" and "b" are included if they have a format, shape or values of their own.
-        spec: c as a function of a, b and the operands, in numpy's terms (reference/spec lists
-            them); a tuple of results in the order of those that the wrapper writes, then of those
-            that it returns. None for a @ b.
+        spec: c as a function of a, b, the operands and the sizes M, N, K and batch, of those that
+            it has parameters for, in numpy's terms (reference/spec lists them); a tuple of results
+            in the order of those that the wrapper writes, then of those that it returns. None for
+            a @ b.
         device_only: The simulator cannot run the kernel (Gluon): it is judged on a GPU alone.
         predicted_by: A wrapper that gives the same bits as a `device_only` kernel, from which they
             are predicted, or None.
@@ -415,6 +416,12 @@ class KernelUnderTest:
         ]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def calculate(self, operands: Mapping[str, Any]) -> Any:
-        """Evaluate `spec`, or else the product, on the operands that it has a parameter for."""
-        return call_by_name(self.spec or _product, **operands)
+    def calculate(self, operands: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+        """Evaluate `spec`, or else the product, on the operands that it has a parameter for.
+
+        M, N, K and batch are among `sizes`, of which it gets those that it has a parameter for.
+        """
+        spec = self.spec or _product
+        known = {"batch": 1, **sizes}
+        named = {n: known[n] for n in list_parameters(spec) if n in known and n not in operands}
+        return call_by_name(spec, **operands, **named)

@@ -85,7 +85,8 @@ def evaluate_with(
     operands = {name: (stored_elements(x), x.dtype) for name, x in read}
     own = Rules(observation.target, kernel.contract.accumulator)
     values = {**operands, **kernel.values_of(case), **other}
-    return evaluate(lambda **named: kernel.calculate(named), values, replace(own, **rules))
+    rules_here = replace(own, **rules)
+    return evaluate(lambda **named: kernel.calculate(named, case.sides), values, rules_here)
 
 
 def rests_on_approximations(observation: ObservedCase) -> bool:

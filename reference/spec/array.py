@@ -114,6 +114,74 @@ class Scaled:
     factor: Array
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison: its result for the exact values, and where no error can change that."""
+
+    value: Array
+    certain: Array
+    rules: Any
+
+    def __bool__(self) -> bool:
+        raise ValueError("spec: got a comparison as a condition, expected np.where(...)")
+
+    def __invert__(self) -> Condition:
+        return Condition(~self.value, self.certain, self.rules)
+
+    def __and__(self, other: Any) -> Condition:
+        value, certain = truth(other)
+        decided = (self.certain & ~self.value) | (certain & ~value)
+        return Condition(self.value & value, (self.certain & certain) | decided, self.rules)
+
+    def __or__(self, other: Any) -> Condition:
+        return ~(~self & ~Condition(*truth(other), self.rules))
+
+    def __xor__(self, other: Any) -> Condition:
+        value, certain = truth(other)
+        return Condition(self.value ^ value, self.certain & certain, self.rules)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __getitem__(self, index: Any) -> Condition:
+        return Condition(self.value[index], self.certain[index], self.rules)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its axes."""
+        return self.value.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.value.ndim
+
+    @property
+    def mask(self) -> Array:
+        """The comparison as a plain mask. Raises ValueError where an error may decide it."""
+        if not self.certain.all():
+            raise ValueError("spec: got a mask that errors may change, expected exact operands")
+        return self.value
+
+    @property
+    def number(self) -> SpecArray:
+        """1 where it holds, else 0."""
+        number = exactly(self.value.astype(np.float64), self.rules, None, whole=True)
+        if self.certain.all():
+            return number
+        error, exact = np.where(self.certain, 0.0, 1.0), self.certain
+        return replace(number, error=error, size=np.maximum(number.size, error), exact=exact)
+
+
+def truth(x: Any) -> tuple[Array, Array]:
+    """Return a condition's value, and where it is certain."""
+    if isinstance(x, Condition):
+        return x.value, x.certain
+    if isinstance(x, SpecArray):  # a mask that is an operand: what is not 0 holds
+        return (x.value != 0) | np.isnan(x.value), x.exact | (np.abs(x.value) > x.bound)
+    value = np.asarray(x, bool)
+    return value, np.ones(value.shape, bool)
+
+
 def operand(x: Array, rules: Rules, name: str | None = None) -> SpecArray:
     """Return an operand's elements, in storage of the format called `name` (the dtype's own)."""
     fmt = format_of(x.dtype) if name is None else FORMATS[name]
@@ -122,6 +190,8 @@ def operand(x: Array, rules: Rules, name: str | None = None) -> SpecArray:
 
 def constant(x: Any, rules: Rules) -> SpecArray:
     """Return a number or array of the spec, which a kernel rounds to the intermediate format."""
+    if isinstance(x, Condition):
+        return x.number
     value = np.asarray(x)
     if value.dtype.kind not in "buif":
         raise TypeError(f"spec: got a constant of {value.dtype}, expected numbers")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from gemmproof.reference.arithmetic import Array, round_to
 from gemmproof.reference.bounds import bound_unread
 from gemmproof.reference.dot import DotModel, dot_model
-from gemmproof.reference.formats import FORMATS, FP8, Format
+from gemmproof.reference.formats import ACCUMULATORS, FORMATS, FP8, Format
 from gemmproof.reference.spec import operations
 from gemmproof.reference.spec.array import (
     NO_GRID,
@@ -38,12 +38,27 @@ from gemmproof.reference.spec.operations import (
 )
 
 
-def matmul(x: Any, y: Any) -> SpecArray:
-    """Return x @ y; each row of x by its own matrix if y was gathered."""
-    if isinstance(y, Gathered) and x.ndim == 3 and x.shape[0] == y.shape[0] > 0:
-        _require_fit(x.shape, y.shape)
-        return _by_matrix(spread(x), y)
+def matmul_in(x: Any, y: Any, accumulator: str | None = None) -> SpecArray:
+    """Return x @ y, whose sums are kept in the format `accumulator` instead of the contract's."""
+    if accumulator is None:
+        return matmul(x, y)
+    if accumulator not in ACCUMULATORS:
+        known = " ".join(ACCUMULATORS)
+        raise ValueError(f"spec: got {accumulator=}, expected one of {known}")
     x, y = both(spread(x), spread(y))
+    rules = replace(x.rules, accumulator=accumulator)
+    product = matmul(replace(x, rules=rules), replace(y, rules=rules))
+    return replace(product, rules=x.rules)
+
+
+def matmul(x: Any, y: Any) -> SpecArray:
+    """Return x @ y; the rows of x that share a matrix at once if y was gathered."""
+    x = spread(x)
+    if isinstance(y, Gathered) and y.ids.size and isinstance(x, SpecArray) and x.ndim > 1:
+        _require_fit(x.shape, y.shape)
+        if x.ndim <= y.ndim and _broadcasts_to(x.shape[:-2], y.ids.shape):
+            return _by_matrix(x, y)
+    x, y = both(x, spread(y))
     _require_fit(x.shape, y.shape)
     # a vector is a row on the left and a column on the right, as in numpy
     left, right = (-2,) * (x.ndim == 1), (-1,) * (y.ndim == 1)
@@ -52,20 +67,32 @@ def matmul(x: Any, y: Any) -> SpecArray:
 
 
 def _require_fit(x: tuple[int, ...], y: tuple[int, ...]) -> None:
-    if not (x and y) or x[-1] != y[-2:][0]:
+    if not (x and y) or x[-1] != y[-2:][0] or not _agree(x[:-2], y[:-2]):
         raise ValueError(f"spec: got shapes {x} @ {y}, expected (..., M, K) @ (..., K, N)")
 
 
+def _agree(x: tuple[int, ...], y: tuple[int, ...]) -> bool:
+    return all(1 in (n, m) or n == m for n, m in zip(x[::-1], y[::-1], strict=False))
+
+
+def _broadcasts_to(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    return all(n in (1, m) for n, m in zip(shape[::-1], to[::-1], strict=False))
+
+
 def _by_matrix(x: SpecArray, y: Gathered) -> SpecArray:
+    (R, K), N = x.shape[-2:], y.shape[-1]
+    x = operations.broadcast(x, (*y.ids.shape, R, K))
     parts, lines = [], []
     for i in np.unique(y.ids):
-        here = np.flatnonzero(y.ids == i)
-        rows = apply(x, lambda z, here=here: z[here].reshape(-1, x.shape[-1]))
+        here = np.nonzero(y.ids == i)
+        count = len(here[0])
+        rows = apply(x, lambda z, here=here, n=count: z[here].reshape(n * R, K))
         part = _contract(rows, apply(y.base, lambda z, i=i: z[i]))
-        parts.append(operations.reshape(part, (len(here), *x.shape[1:-1], y.shape[-1])))
-        lines.append(here)
+        parts.append(operations.reshape(part, (count, R, N)))
+        lines.append(np.ravel_multi_index(here, y.ids.shape))
     order = np.argsort(np.concatenate(lines))
-    return apply(operations.concatenate(parts), lambda z: z[order])
+    shape = (*y.ids.shape, R, N)
+    return apply(operations.concatenate(parts), lambda z: z[order].reshape(shape))
 
 
 def _contract(x: SpecArray, y: SpecArray) -> SpecArray:

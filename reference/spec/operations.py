@@ -14,6 +14,8 @@ from gemmproof.reference.spec.array import (
     ELEMENTS,
     NO_GRID,
     U64,
+    Condition,
+    Rules,
     Scaled,
     SpecArray,
     constant,
@@ -169,9 +171,15 @@ def pair(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
 
 def both(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
     """Return both as SpecArrays, if one is a number or a plain array."""
-    rules = x.rules if isinstance(x, SpecArray) else y.rules
+    rules = rules_of(x, y)
     x, y = (z if isinstance(z, SpecArray) else constant(z, rules) for z in (x, y))
     return x, y
+
+
+def rules_of(*arrays: Any) -> Rules:
+    """Return the rules of the first array that has some."""
+    rules: Rules = next(z.rules for z in arrays if hasattr(z, "rules"))
+    return rules
 
 
 def to_float(x: SpecArray) -> SpecArray:
@@ -251,7 +259,7 @@ def _overflow(error: Array, size: Array, top: float) -> Array:
 # -- gathers -------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, eq=False)
 class Gathered:
-    """base[ids] of a base (E, K, N) and ids (M,), spread only for operations other than `@`.
+    """base[ids] of a base (E, K, N) and ids of any axes, spread only for other operations than `@`.
 
     Operators, numpy's functions and methods are installed in spec/__init__.py.
     """
@@ -267,12 +275,12 @@ class Gathered:
     @property
     def shape(self) -> tuple[int, ...]:
         """Its axes."""
-        return (len(self.ids), *self.base.shape[1:])
+        return (*self.ids.shape, *self.base.shape[1:])
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self.base.ndim
+        return self.ids.ndim + 2
 
     @property
     def mT(self) -> Gathered:
@@ -291,20 +299,33 @@ def spread(x: Any) -> Any:
 
 # -- shapes and moves ----------------------------------------------------------------------------
 def index(x: SpecArray, key: Any) -> SpecArray | Gathered:
-    """x[key]: slices, None, integers, and arrays of integers, operands among them."""
+    """x[key]: slices, None, integers, masks, and arrays of integers, operands among them."""
     keys = key if isinstance(key, tuple) else (key,)
-    plain = tuple(_plain(k) for k in keys)
+    plain = tuple(to_plain(k) for k in keys)
     ids = plain[0]
     whole = len(plain) == 1 and isinstance(ids, np.ndarray) and ids.dtype.kind in "iu"
     try:
-        if whole and ids.ndim == 1 and x.ndim == 3:
+        if whole and ids.ndim and x.ndim == 3:
             return Gathered(x, np.arange(x.shape[0])[ids])
         return apply(x, lambda z: np.asarray(z[plain]))
     except IndexError as error:
         raise ValueError(f"spec: {error}") from None
 
 
-def _plain(key: Any) -> Any:
+def take(x: Any, ids: Any, axis: int | None = None) -> Any:
+    """Return the elements, or the lines along an axis, that have these numbers."""
+    x = spread(x)
+    if not isinstance(x, SpecArray):
+        return np.take(x, to_plain(ids), axis)
+    if axis is None:
+        return index(reshape(x, -1), ids)
+    return index(x, (*[slice(None)] * (axis % x.ndim), ids) if axis % x.ndim else ids)
+
+
+def to_plain(key: Any) -> Any:
+    """Return integers or a mask of a formula as a plain array; anything else as it is."""
+    if isinstance(key, Condition):
+        return key.mask
     if not isinstance(key, SpecArray):
         return key
     if not (key.whole and key.exact.all()):
@@ -339,9 +360,33 @@ def squeeze(x: SpecArray, axis: Any = None) -> SpecArray:
     return apply(x, lambda z: np.squeeze(z, axis))
 
 
-def repeat(x: SpecArray, repeats: int, axis: int | None = None) -> SpecArray:
+def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     """Repeat each element, or line: a scale for every element of its group."""
-    return apply(x, lambda z: np.repeat(z, repeats, axis))
+    x, counts = spread(x), to_plain(repeats)
+    if not isinstance(x, SpecArray):
+        return np.repeat(x, counts, axis)
+    return apply(x, lambda z: np.repeat(z, counts, axis))
+
+
+def tile(x: SpecArray, counts: Any) -> SpecArray:
+    """Repeat the whole array along its axes."""
+    return apply(x, lambda z: np.tile(z, counts))
+
+
+def moveaxis(x: SpecArray, source: Any, destination: Any) -> SpecArray:
+    """Move axes to other positions."""
+    return apply(x, lambda z: np.moveaxis(z, source, destination))
+
+
+def ravel(x: SpecArray) -> SpecArray:
+    """Return the elements along one axis."""
+    return reshape(x, -1)
+
+
+def split(x: SpecArray, parts: Any, axis: int = 0) -> list[SpecArray]:
+    """Split an axis into equal parts, or at the given positions, as views."""
+    pieces = np.split(np.arange(x.shape[axis]), to_plain(parts))
+    return [apply(x, lambda z, i=i: np.take(z, i, axis)) for i in pieces]
 
 
 def broadcast_to(x: SpecArray, shape: Sequence[int]) -> SpecArray:

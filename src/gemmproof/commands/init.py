@@ -22,8 +22,10 @@ from gemmproof.target import (
     KernelRef,
     Target,
     TargetError,
+    list_functions,
     package_of,
     parse,
+    write_formula,
     write_lambda,
 )
 from gemmproof.worker.entry_points import DESCRIBE_ONE
@@ -172,9 +174,10 @@ def conftest_text(target: Target, contract: Contract, folder: Path, calling: Cal
             "",
             "@pytest.hookimpl(optionalhook=True)  # pytest runs without gemmproof too",
             f"def {HOOK}():",
-            *["    import numpy as np"] * ("np." in (calling.spec or "")),
+            *["    import numpy as np"] * ("np" in _list_functions(calling)),
             *["    import torch"] * ("torch." in (calling.call or "")),
             f"    from gemmproof import {', '.join(_list_names(calling))}",
+            *_import_functions(calling),
             *imports,
             "",
             f"    contract = Contract({write_contract(contract)})",
@@ -186,8 +189,17 @@ def conftest_text(target: Target, contract: Contract, folder: Path, calling: Cal
 
 def _list_names(calling: Calling) -> list[str]:
     used = {type(operand).__name__ for operand in calling.read().values()}
-    functions = [f for f in ("erf", "sigmoid") if f"{f}(" in (calling.spec or "")]
-    return ["Contract", "KernelUnderTest", *sorted(used), *functions]
+    return ["Contract", "KernelUnderTest", *sorted(used)]
+
+
+def _list_functions(calling: Calling) -> list[str]:
+    """List the names of the formula that it neither defines nor gets as arguments."""
+    return list_functions(calling.spec, calling.read()) if calling.spec is not None else []
+
+
+def _import_functions(calling: Calling) -> list[str]:
+    own = [name for name in _list_functions(calling) if name != "np"]
+    return [f"    from gemmproof.formulas import {', '.join(own)}"] * bool(own)
 
 
 def _write_kernel(target: Target, function: str, calling: Calling) -> list[str]:
@@ -201,8 +213,7 @@ def _write_kernel(target: Target, function: str, calling: Calling) -> list[str]:
     launch = write_lambda("--call", calling.call, names) if calling.call else function
     entries = (f'        "{name}": {write_value(x)},' for name, x in operands.items())
     lines += ["    operands = {", *entries, "    }"]
-    read = (n for n in names if getattr(operands.get(n), "use", "") != "written")
-    spec = "None" if calling.spec is None else write_lambda("--spec", calling.spec, read)
+    spec = "None" if calling.spec is None else write_formula(calling.spec, operands)
     return [
         *lines,
         "    return [",
