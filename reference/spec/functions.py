@@ -207,10 +207,10 @@ def select(x: SpecArray, mask: Condition) -> SpecArray:
 def masked(x: SpecArray, holds: Array) -> SpecArray:
     """Return x where the mask holds, else 0, whatever x is there."""
     fields = {"value": 0.0, "error": 0.0, "size": 0.0, "count": 0.0, "low": NO_GRID, "exact": True}
-    masked: dict[str, Any] = {n: np.where(holds, getattr(x, n), z) for n, z in fields.items()}
+    own: dict[str, Any] = {n: np.where(holds, getattr(x, n), z) for n, z in fields.items()}
     if x.scaled is not None:
-        masked["scaled"] = replace(x.scaled, stored=masked(x.scaled.stored, holds))
-    return replace(x, **masked)
+        own["scaled"] = replace(x.scaled, stored=masked(x.scaled.stored, holds))
+    return replace(x, **own)
 
 
 def maximum(x: Any, y: Any) -> SpecArray:

@@ -57,7 +57,7 @@ def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
 def _reduction(name: str) -> Callable[..., Any]:
     """Return Python's sum, max or min, that also reduces arrays along an axis as numpy does."""
     of_numbers, of_arrays = getattr(builtins, name), getattr(np, name)
-    pairwise = {"sum": operator.add, "max": np.maximum, "min": np.minimum}[name]
+    pairwise: Any = {"sum": operator.add, "max": np.maximum, "min": np.minimum}[name]
 
     def reduce(x: Any, *more: Any, **options: Any) -> Any:
         if _is_ours(x) or isinstance(x, np.ndarray):
@@ -76,7 +76,7 @@ def _rounding(name: str) -> Callable[[Any], Any]:
 
     def call(x: Any) -> Any:
         if not _is_ours(x):
-            return float(widen(round_to(np.float64(x), format_named(name))))
+            return float(widen(round_to(np.asarray(x, np.float64), format_named(name))))
         return functions.to(x.number if isinstance(x, Condition) else spread(x), name)
 
     call.__name__ = name
@@ -114,7 +114,7 @@ def parse_formula(text: str) -> ast.Expression:
     Raises SyntaxError, or a ValueError for another statement.
     """
     body = ast.parse(text.strip()).body
-    *assignments, last = body or [None]
+    *assignments, last = body or [ast.Pass()]
     if not isinstance(last, ast.Expr):
         raise ValueError("expected an expression at the end")
     result: ast.expr = last.value
