@@ -14,7 +14,7 @@ from gemmproof.reference.provenance import Heartbeat
 from gemmproof.reference.spec import contraction, functions, names, operations
 from gemmproof.reference.spec.array import Condition, Rules, SpecArray, constant, operand
 from gemmproof.reference.spec.functions import erf, sigmoid
-from gemmproof.reference.spec.operations import Gathered, spread
+from gemmproof.reference.spec.operations import DeferredProduct, Gathered, spread
 
 
 # -- evaluation ----------------------------------------------------------------------------------
@@ -41,6 +41,7 @@ def evaluate(
             if not results or isinstance(result, list):
                 got = "a list" if results else "no result"
                 raise TypeError(f"got {got}, expected an array or a tuple of arrays")
+            results = tuple(map(spread, results))
             return tuple(x if isinstance(x, SpecArray) else constant(x, rules) for x in results)
         except Exception as mistake:
             message = " ".join(str(mistake).split()).removeprefix("spec: ")
@@ -154,7 +155,7 @@ _METHODS: Mapping[str, Any] = {
     "__invert__": functions.invert,
     "__getitem__": operations.index,
     "T": property(lambda x: operations.transpose(spread(x))),
-    "mT": property(lambda x: operations.swapaxes(x, -1, -2)),
+    "mT": property(lambda x: operations.swapaxes(spread(x), -1, -2)),
 }
 
 
@@ -167,7 +168,7 @@ def _find(function: Any) -> Function:
         expected = names.explain_unknown(function.__name__, (), NAMES)
         raise TypeError(f"spec: got np.{function.__name__}, {expected}")
     implementation = _FUNCTIONS[function]
-    gathers = function in (np.matmul, np.concatenate, np.stack)
+    gathers = function in (np.matmul, np.multiply, np.sum)
     return _watched(implementation if gathers else _spread(implementation))
 
 
@@ -221,7 +222,7 @@ def install() -> None:
         setattr(Condition, f"__r{name}__", _reflected(_find(_BINARY[name])))
     for name in ("sum", "reshape", "transpose", "repeat", "squeeze", "T"):
         setattr(Condition, name, _of_number(_METHODS[name]))
-    for kind in (SpecArray, Gathered):
+    for kind in (SpecArray, Gathered, DeferredProduct):
         setattr(kind, "__getattr__", _refuse_attribute)  # noqa: B010
         for name, ufunc in _BINARY.items():
             setattr(kind, f"__{name}__", _find(ufunc))
@@ -230,9 +231,9 @@ def install() -> None:
             setattr(kind, f"__{name}__", _find(ufunc))
         for name, method in _METHODS.items():
             if not hasattr(kind, name) or kind is SpecArray:
-                spreads = method if isinstance(method, property) else _spread(method)
-                setattr(kind, name, spreads)
-    for called in (SpecArray, Gathered, Condition):
+                plain = isinstance(method, property) or method is operations.total
+                setattr(kind, name, method if plain else _spread(method))
+    for called in (SpecArray, Gathered, DeferredProduct, Condition):
         setattr(called, "__array_ufunc__", _call_ufunc)  # noqa: B010
         setattr(called, "__array_function__", _call_function)  # noqa: B010
 

@@ -214,6 +214,8 @@ def exactly(
 
 def growth(n: Any, rules: Rules) -> Any:
     """Return g(n): how far n roundings, in units of u, move a monomial of magnitude 1."""
+    if isinstance(n, np.ndarray) and n.dtype == bool:
+        return np.where(n, np.expm1(rules.fmt.u), 0.0)
     return np.expm1(n * rules.fmt.u)
 
 
@@ -260,12 +262,13 @@ def lowest_bit(value: Array) -> Array:
 
 
 # -- NaN and infinity ----------------------------------------------------------------------------
-def settle(x: SpecArray, known: Array) -> SpecArray:
-    """Return x, whose values that are not finite are exact where `known`, unknown elsewhere."""
+def settle(x: SpecArray, known: Callable[[], Array]) -> SpecArray:
+    """Return x, whose values that are not finite are exact where `known()`, unknown elsewhere."""
     odd = ~np.isfinite(x.value)
     if not odd.any():
         return x
-    sure, unsure = odd & known, odd & ~known
+    is_known = known()
+    sure, unsure = odd & is_known, odd & ~is_known
     return replace(
         x,
         error=np.where(sure, 0.0, np.where(unsure, np.inf, x.error)),

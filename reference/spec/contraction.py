@@ -156,7 +156,7 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
     known = known_contraction(x, y, least)
     if was is not None:
         known = known & ~np.isinf(was.most)
-    return settle(product, known & (np.isnan(value) | safe))
+    return settle(product, lambda: known & (np.isnan(value) | safe))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,14 +29,17 @@ from gemmproof.reference.spec.array import (
 from gemmproof.reference.spec.operations import (
     INT32,
     U32,
+    DeferredProduct,
     add,
     broadcast,
+    defer,
     divide,
     held_by,
     multiply,
     negative,
     pair,
     rules_of,
+    spread,
     to_float,
     total,
 )
@@ -172,14 +175,15 @@ def where(condition: Any, x: Any, y: Any) -> SpecArray:
     return SpecArray(rules, *parts, None, x.whole and y.whole, held=held_by(x, y))
 
 
-def times(x: Any, y: Any) -> SpecArray:
+def times(x: Any, y: Any) -> SpecArray | DeferredProduct:
     """x y; by a mask it is x or 0."""
     for z, mask in ((x, y), (y, x)):
         if _is_mask(mask) and not _is_mask(z):
             rules = rules_of(x, y)
-            number = z if isinstance(z, SpecArray) else constant(z, rules)
+            number = spread(z) if hasattr(z, "rules") else constant(z, rules)
             return select(number, Condition(*truth(mask), rules))
-    return multiply(x, y)
+    product = defer(x, y)
+    return multiply(spread(x), spread(y)) if product is None else product
 
 
 def _is_mask(x: Any) -> bool:
@@ -281,8 +285,12 @@ def _extreme(x: SpecArray, y: SpecArray, choose: Any, nan: Array | None) -> Spec
     low, exact = np.where(first, x.low, y.low), chosen("exact", np.logical_and)
     parts = (value, error, size, count, low, exact, None, x.whole, False, held_by(x, y))
     numbers = ~(np.isnan(x.value) | np.isnan(y.value))
-    known = x.known & y.known & numbers
-    return settle(SpecArray(x.rules, *parts), known if nan is None else known | nan)
+
+    def known() -> Array:
+        both = x.known & y.known & numbers
+        return both if nan is None else both | nan
+
+    return settle(SpecArray(x.rules, *parts), known)
 
 
 def largest(x: SpecArray, axis: Any = None, keepdims: bool = False) -> SpecArray:
@@ -317,7 +325,7 @@ def _choose_along(x: SpecArray, axis: Any, keepdims: bool, choose: Any) -> SpecA
     exact = along(~may | x.exact, np.all)
     parts = (np.where(nan, np.nan, value), error, size, count, low, exact)
     result = SpecArray(x.rules, *parts, None, x.whole, False, x.held)
-    return settle(result, ~nan & along(~may | x.known, np.all))
+    return settle(result, lambda: ~nan & along(~may | x.known, np.all))
 
 
 def mean(x: SpecArray, axis: Any = None, keepdims: bool = False) -> SpecArray:
@@ -518,7 +526,7 @@ def _fresh(
         error = np.where(size + error <= held.max, error, np.inf)
     exact = exact & fits(size, low, held)
     result = SpecArray(x.rules, value, error, size, np.zeros(value.shape), low, exact, fmt)
-    return settle(result, special)
+    return settle(result, lambda: special)
 
 
 def rint(x: SpecArray) -> SpecArray:

@@ -16,7 +16,7 @@ from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.formats import FORMATS, format_named
 from gemmproof.reference.spec import activations, contraction, functions, groups, operations
 from gemmproof.reference.spec.array import Condition, SpecArray
-from gemmproof.reference.spec.operations import Gathered, spread
+from gemmproof.reference.spec.operations import spread
 
 SIZES = ("M", "N", "K", "batch")
 # numpy's functions of arrays that no operand needs to be in
@@ -37,7 +37,7 @@ _SYNONYMS = {
 
 
 def _is_ours(x: Any) -> bool:
-    return isinstance(x, SpecArray | Gathered | Condition)
+    return hasattr(x, "rules")
 
 
 def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 
 from gemmproof.reference.arithmetic import Array
 from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.provenance import Heartbeat
 from gemmproof.reference.spec.array import (
     ELEMENTS,
     NO_GRID,
@@ -48,7 +51,7 @@ def add(x: Any, y: Any) -> SpecArray:
     with np.errstate(invalid="ignore"):
         value = x.value + y.value
     result = _combine(x, y, value, error, x.size + y.size, count, np.minimum(x.low, y.low))
-    return settle(result, known_sum(x, y))
+    return settle(result, lambda: known_sum(x, y))
 
 
 def negative(x: SpecArray) -> SpecArray:
@@ -70,14 +73,14 @@ def multiply(x: Any, y: Any) -> SpecArray:
     |x| size_y and size_x |y|: one may be multiplied out. A scaled operand may be a sum, so that of
     it and its scale only the scale spares the rounding by being a power of two.
     """
-    x, y = pair(x, y)
+    x, y = to_alike(x, y)  # what depends on one operand is computed before it is repeated
     rules, fmt = x.rules, x.rules.fmt
     out = x.pure or y.pure
     with np.errstate(invalid="ignore", over="ignore"):
         value = x.value * y.value
         at_x, at_y = (z.size if out else np.abs(z.value) for z in (x, y))
-        error = x.error * at_y + y.error * at_x + x.error * y.error
         size = x.size * y.size if out else np.maximum(x.reach * y.size, x.size * y.reach)
+        error = _product_error(x, at_x, y, at_y)
         of_x, of_y = scale(x, y), scale(y, x)
         spares_x, spares_y = (s is None and _is_power(z) for z, s in ((x, of_x), (y, of_y)))
         rounds = ~np.asarray(spares_x | spares_y)
@@ -89,7 +92,18 @@ def multiply(x: Any, y: Any) -> SpecArray:
         count = np.zeros(value.shape)  # nothing is added before
     low = np.where((x.low >= NO_GRID) | (y.low >= NO_GRID), NO_GRID, x.low + y.low)
     result = _combine(x, y, value, error, size, count, low, x.pure and y.pure)
-    return settle(replace(result, scaled=of_x or of_y), known_product(x, y))
+    if (was := of_x or of_y) is not None:
+        factor = np.broadcast_to(was.factor, value.shape)
+        result = replace(result, scaled=Scaled(broadcast(was.stored, value.shape), factor))
+    return settle(result, lambda: known_product(x, y))
+
+
+def _product_error(x: SpecArray, at_x: Array, y: SpecArray, at_y: Array) -> Array | float:
+    """Return error_x at_y + error_y at_x + error_x error_y; mostly both have no error."""
+    sound = all(np.isfinite(z).all() for z in (at_x, at_y))
+    if sound and not (x.error.any() or y.error.any()):
+        return 0.0
+    return x.error * at_y + y.error * at_x + x.error * y.error
 
 
 def divide(x: Any, y: Any) -> SpecArray:
@@ -125,12 +139,15 @@ def divide(x: Any, y: Any) -> SpecArray:
     count = np.zeros(value.shape) if pure else x.count + own
     scaled = scale(x, y, np.divide)
     parts = (value, error, size, count, low, exact, None, False, pure, x.held, scaled)
-    return settle(SpecArray(rules, *parts), known_quotient(x, y))
+    return settle(SpecArray(rules, *parts), lambda: known_quotient(x, y))
 
 
-def total(x: SpecArray, axis: Any = None, keepdims: bool = False) -> SpecArray:
+def total(x: Any, axis: Any = None, keepdims: bool = False) -> SpecArray:
     """The sum along axes as `add` makes it, in any order: each addend goes through the additions
     and through the roundings of all the others, but for those that are exactly 0."""
+    if isinstance(x, DeferredProduct):
+        return _total_of_bands(x, axis, keepdims)
+    x = spread(x)
 
     def over(z: Array, keep: bool = keepdims) -> Array:
         return np.asarray(np.sum(z, axis=axis, keepdims=keep))
@@ -141,32 +158,43 @@ def total(x: SpecArray, axis: Any = None, keepdims: bool = False) -> SpecArray:
     through = over(count + real, True) - count - real
     with np.errstate(invalid="ignore"):
         value, size = over(x.value), over(x.size)
-        error = over(x.error + growth(through, x.rules) * full + x.value.size * U64 * x.size)
+        addends = x.value.size // max(1, value.size)
+        error = over(x.error + growth(through, x.rules) * full + addends * U64 * x.size)
     low = np.asarray(np.min(x.low, axis=axis, keepdims=keepdims, initial=NO_GRID))
     every = np.asarray(np.all(x.exact, axis=axis, keepdims=keepdims))
     fmt = INT32 if x.whole else x.rules.fmt
     exact = every & _fit(size, low, x.held, fmt)
     error = np.where(exact, 0.0, np.inf) if x.whole else _overflow(error, size, fmt.max)
     count = np.maximum(over(count + real) - 1, 0.0)
-    nan = np.isnan(x.value) & x.exact
-    known = np.any(nan, axis=axis, keepdims=keepdims)
-    known = known | np.all(x.known, axis=axis, keepdims=keepdims)
+
+    def known() -> Array:
+        nan = np.isnan(x.value) & x.exact
+        every = np.all(x.known, axis=axis, keepdims=keepdims)
+        return np.asarray(np.any(nan, axis=axis, keepdims=keepdims) | every)
+
     result = SpecArray(x.rules, value, error, size, count, low, exact, None, x.whole, False, x.held)
     return settle(result, known)
 
 
 def pair(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
     """Return both as arrays of one shape."""
+    x, y = to_alike(x, y)
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    return broadcast(x, shape), broadcast(y, shape)
+
+
+def to_alike(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
+    """Return both as arrays that broadcast, of integers or of floats."""
     x, y = both(x, y)
     try:
-        shape = np.broadcast_shapes(x.shape, y.shape)
+        np.broadcast_shapes(x.shape, y.shape)
     except ValueError:
         raise ValueError(
             f"spec: got shapes {x.shape} and {y.shape}, expected ones that broadcast"
         ) from None
     if x.whole != y.whole:
         x, y = to_float(x), to_float(y)
-    return broadcast(x, shape), broadcast(y, shape)
+    return x, y
 
 
 def both(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
@@ -230,6 +258,7 @@ def _combine(
 ) -> SpecArray:
     rules, whole, held = x.rules, x.whole, held_by(x, y)
     fmt = INT32 if whole else rules.fmt
+    count, low = (np.broadcast_to(z, value.shape) for z in (count, low))
     exact = x.exact & y.exact & _fit(size, low, held, fmt)
     if whole:
         error = np.where(exact, 0.0, np.inf)
@@ -292,9 +321,103 @@ class Gathered:
         return apply(self.base, lambda z: z[self.ids])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DeferredProduct:
+    """The product of factors that broadcast to `shape`, multiplied only for the bands of a sum.
+
+    Every other operation multiplies all of it. Its operators are installed as those of `Gathered`.
+    """
+
+    factors: tuple[SpecArray | Gathered, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def rules(self) -> Rules:
+        """The factors'."""
+        return self.factors[0].rules
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def cut(self, axis: int, begin: int, end: int) -> SpecArray:
+        """Return the part between two numbers of an axis."""
+        parts = [_cut(x, axis - self.ndim + x.ndim, begin, end) for x in self.factors]
+        return functools.reduce(multiply, map(spread, parts))
+
+    def spread(self) -> SpecArray:
+        """Return all of it."""
+        return functools.reduce(multiply, map(spread, self.factors))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return iter(self.spread())
+
+
+def _cut(x: SpecArray | Gathered, axis: int, begin: int, end: int) -> SpecArray | Gathered:
+    if axis < 0 or x.shape[axis] == 1:
+        return x
+    if not isinstance(x, Gathered):
+        return apply(x, lambda z: z[(slice(None),) * axis + (slice(begin, end),)])
+    inner = axis - x.ids.ndim
+    if inner < 0:
+        return Gathered(x.base, x.ids[(slice(None),) * axis + (slice(begin, end),)])
+    return replace(x, base=_cut(x.base, inner + 1, begin, end))
+
+
+# Elements of a product of three axes or more that is not multiplied at once, and of its bands.
+DEFERRED, BAND = 2**16, 2**15
+
+
+def defer(x: Any, y: Any) -> DeferredProduct | None:
+    """Return the product of x and y if it is large and of floats, so that a sum may follow."""
+    rules = rules_of(x, y)
+    x, y = (z if hasattr(z, "rules") else constant(z, rules) for z in (x, y))
+    try:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        return None
+    if len(shape) < 3 or math.prod(shape) <= DEFERRED:
+        return None
+    x, y = (_defer_float(z) for z in (x, y))
+    if x is None or y is None:
+        return None
+    lists = (z.factors if isinstance(z, DeferredProduct) else (z,) for z in (x, y))
+    left, right = lists
+    if len(right) > 1:  # products are multiplied from the left
+        return None
+    return DeferredProduct((*left, *right), shape)
+
+
+def _defer_float(x: Any) -> Any:
+    base = x.base if isinstance(x, Gathered) else x
+    if isinstance(base, DeferredProduct) or not base.whole:
+        return x
+    return None if base.count.any() else replace(x, base=to_float(base))
+
+
+def _total_of_bands(x: DeferredProduct, axis: Any, keepdims: bool) -> SpecArray:
+    """Return the sum of a product, band after band of the longest axis that stays."""
+    summed = {i % x.ndim for i in ((axis,) if isinstance(axis, int) else axis or range(x.ndim))}
+    kept = [i for i in range(x.ndim) if i not in summed]
+    if not kept:
+        return total(x.spread(), axis, keepdims)
+    along = max(kept, key=lambda i: x.shape[i])
+    rows = max(1, BAND * x.shape[along] // math.prod(x.shape))
+    parts = []
+    for begin in range(0, x.shape[along], rows):
+        Heartbeat.give()
+        parts.append(total(x.cut(along, begin, begin + rows), axis, keepdims))
+    where = along if keepdims else kept.index(along)
+    return concatenate(parts, where)
+
+
 def spread(x: Any) -> Any:
-    """Return x with nothing left to gather."""
-    return x.spread() if isinstance(x, Gathered) else x
+    """Return x with nothing left to gather or to multiply."""
+    return x.spread() if isinstance(x, Gathered | DeferredProduct) else x
 
 
 # -- shapes and moves ----------------------------------------------------------------------------
