@@ -248,7 +248,7 @@ def rounded(x: SpecArray, fmt: Format) -> SpecArray:
 
 def fits(size: Array, low: Array, fmt: Format) -> Array:
     """Return whether all multiples of 2**low up to `size` are values of the format."""
-    top = np.ldexp(1.0, np.clip(low + fmt.p, -1080, 1023))
+    top = np.ldexp(1.0, np.minimum(np.maximum(low + fmt.p, -1080), 1023))
     inside = (size <= top) & (size <= fmt.max) & (low >= fmt.emin - fmt.p + 1)
     return np.asarray(inside | (size == 0))
 

@@ -60,6 +60,8 @@ def matmul(x: Any, y: Any) -> SpecArray:
             return _by_matrix(x, y)
     x, y = both(x, spread(y))
     _require_fit(x.shape, y.shape)
+    if x.ndim > 1 and y.ndim > 1:
+        return _contract(x, y)
     # a vector is a row on the left and a column on the right, as in numpy
     left, right = (-2,) * (x.ndim == 1), (-1,) * (y.ndim == 1)
     product = _contract(operations.expand_dims(x, left), operations.expand_dims(y, right))

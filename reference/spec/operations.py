@@ -179,6 +179,8 @@ def total(x: Any, axis: Any = None, keepdims: bool = False) -> SpecArray:
 def pair(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
     """Return both as arrays of one shape."""
     x, y = to_alike(x, y)
+    if x.shape == y.shape:
+        return x, y
     shape = np.broadcast_shapes(x.shape, y.shape)
     return broadcast(x, shape), broadcast(y, shape)
 
@@ -187,7 +189,7 @@ def to_alike(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
     """Return both as arrays that broadcast, of integers or of floats."""
     x, y = both(x, y)
     try:
-        np.broadcast_shapes(x.shape, y.shape)
+        _ = x.shape == y.shape or np.broadcast_shapes(x.shape, y.shape)
     except ValueError:
         raise ValueError(
             f"spec: got shapes {x.shape} and {y.shape}, expected ones that broadcast"
@@ -199,6 +201,8 @@ def to_alike(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
 
 def both(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
     """Return both as SpecArrays, if one is a number or a plain array."""
+    if isinstance(x, SpecArray) and isinstance(y, SpecArray):
+        return x, y
     rules = rules_of(x, y)
     x, y = (z if isinstance(z, SpecArray) else constant(z, rules) for z in (x, y))
     return x, y
