@@ -14,7 +14,7 @@ from gemmproof.reference.provenance import Heartbeat
 from gemmproof.reference.spec import contraction, functions, names, operations
 from gemmproof.reference.spec.array import Condition, Rules, SpecArray, constant, operand
 from gemmproof.reference.spec.functions import erf, sigmoid
-from gemmproof.reference.spec.operations import DeferredProduct, Gathered, spread
+from gemmproof.reference.spec.operations import ACTIVITY, DeferredProduct, Gathered, spread
 
 
 # -- evaluation ----------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def _find(function: Any) -> Function:
 
 def _watched(function: Function) -> Function:
     def call(*args: Any, **options: Any) -> Any:
-        Heartbeat.give()
+        Heartbeat.give(ACTIVITY)
         return function(*args, **options)
 
     return call

@@ -55,14 +55,18 @@ def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reduction(name: str) -> Callable[..., Any]:
-    """Return Python's sum, max or min, that also reduces arrays along an axis as numpy does."""
+    """Return Python's sum, max or min, which also reduce an array, along `axis` if it is given.
+
+    So max(x, 0) compares with 0, as in Python, and max(x, axis=0) is numpy's.
+    """
     of_numbers, of_arrays = getattr(builtins, name), getattr(np, name)
     pairwise: Any = {"sum": operator.add, "max": np.maximum, "min": np.minimum}[name]
 
     def reduce(x: Any, *more: Any, **options: Any) -> Any:
-        if _is_ours(x) or isinstance(x, np.ndarray):
+        is_array = _is_ours(x) or isinstance(x, np.ndarray)
+        if is_array and (name == "sum" or not more):
             return of_arrays(x, *more, **options)
-        parts = [*x] if np.iterable(x) else [x, *more]
+        parts = [x, *more] if more and name != "sum" else [*x]
         if not any(map(_is_ours, parts)):
             return of_numbers(x, *more, **options)
         return functools.reduce(pairwise, parts)

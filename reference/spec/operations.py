@@ -32,6 +32,8 @@ from gemmproof.reference.spec.array import (
     settle,
 )
 
+ACTIVITY = "evaluating the formula"  # as progress shows it
+
 # -- arithmetic ----------------------------------------------------------------------------------
 INT32 = FORMATS["int32"]
 U32 = FORMATS["fp32"].u
@@ -364,12 +366,13 @@ class DeferredProduct:
 def _cut(x: SpecArray | Gathered, axis: int, begin: int, end: int) -> SpecArray | Gathered:
     if axis < 0 or x.shape[axis] == 1:
         return x
+    key = (slice(None),) * axis + (slice(begin, end),)
     if not isinstance(x, Gathered):
-        return apply(x, lambda z: z[(slice(None),) * axis + (slice(begin, end),)])
-    inner = axis - x.ids.ndim
-    if inner < 0:
-        return Gathered(x.base, x.ids[(slice(None),) * axis + (slice(begin, end),)])
-    return replace(x, base=_cut(x.base, inner + 1, begin, end))
+        return apply(x, lambda z: z[key])
+    if axis < x.ids.ndim:
+        return Gathered(x.base, x.ids[key])
+    inner = (slice(None), *key[x.ids.ndim :])
+    return Gathered(apply(x.base, lambda z: z[inner]), x.ids)
 
 
 # Elements of a product of three axes or more that is not multiplied at once, and of its bands.
@@ -404,16 +407,18 @@ def _defer_float(x: Any) -> Any:
 
 
 def _total_of_bands(x: DeferredProduct, axis: Any, keepdims: bool) -> SpecArray:
-    """Return the sum of a product, band after band of the longest axis that stays."""
-    summed = {i % x.ndim for i in ((axis,) if isinstance(axis, int) else axis or range(x.ndim))}
-    kept = [i for i in range(x.ndim) if i not in summed]
-    if not kept:
+    """Return the sum of a product along one axis, band after band of the longest other one.
+
+    numpy adds along one axis in the same order in bands, but not along several.
+    """
+    if not isinstance(axis, int):
         return total(x.spread(), axis, keepdims)
+    kept = [i for i in range(x.ndim) if i != axis % x.ndim]
     along = max(kept, key=lambda i: x.shape[i])
     rows = max(1, BAND * x.shape[along] // math.prod(x.shape))
     parts = []
     for begin in range(0, x.shape[along], rows):
-        Heartbeat.give()
+        Heartbeat.give(ACTIVITY)
         parts.append(total(x.cut(along, begin, begin + rows), axis, keepdims))
     where = along if keepdims else kept.index(along)
     return concatenate(parts, where)
