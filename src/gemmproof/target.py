@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 # -- calling -------------------------------------------------------------------------------------
 OPERAND_FORM = (
-    "NAME=FORMAT[AXIS, ...] followed by LOW..HIGH, optional, written, updated or any,"
-    " or NAME=VALUE|VALUE"
+    "NAME=FORMAT[AXIS, ...] followed by LOW..HIGH, offsets, ends, optional, written, updated or"
+    " any, or NAME=VALUE|VALUE"
 )
 _TENSOR = re.compile(r"(\w+)\[([^\]]*)\]\s*(.*)")
 _USES = ("written", "updated")
@@ -47,6 +47,7 @@ class Calling:
     operands: tuple[str, ...] = option(
         "NAME=...",
         "a further operand, passed by name, repeatable: scale=fp32[M], ids=int32[M] 0..7,"
+        " offsets=int32[5] offsets,"
         " bias=bf16[N] optional, out=bf16[M, N] written, alpha=1.0|0.5", name="operand",
         repeated=True
     )  # fmt: skip
@@ -118,6 +119,8 @@ def read_operand(text: str) -> tuple[str, Operand | OneOf]:
             more["layouts"] = "any"
         elif word in _USES:
             more["use"] = word
+        elif word in ("offsets", "ends"):
+            more["values"] = word
         elif dots and all(re.fullmatch(r"-?\d{1,10}", n) for n in (low, high)):
             more["values"] = (int(low), int(high))
         else:
