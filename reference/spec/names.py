@@ -30,7 +30,8 @@ _SYNONYMS = {
     "amax": "max", "amin": "min", "cat": "concatenate", "clamp": "clip", "round": "rint",
     "repeat_interleave": "repeat", "permute": "transpose", "unsqueeze": "expand_dims",
     "mm": "matmul", "bmm": "matmul", "dot": "matmul", "cdiv": "-(-x // y)", "swish": "silu",
-    "gather": "take", "index_select": "take", "pow": "**", "math": "exp, sqrt, tanh", "torch": "exp, where, take",
+    "gather": "take", "index_select": "take", "pow": "**", "math": "exp, sqrt, tanh",
+    "torch": "exp, where, take",
     "F": "gelu, relu, silu", "tl": "exp, maximum, where", "logistic": "sigmoid",
     **{own: f.name for f in FORMATS.values() if f.stored is f for own in (*f.spelled, f.dtype)},
 }  # fmt: skip
