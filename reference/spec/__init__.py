@@ -67,6 +67,7 @@ _FUNCTIONS: Mapping[Any, Function] = {
     np.negative: operations.negative,
     np.positive: lambda x: x,
     np.matmul: contraction.matmul,
+    np.einsum: contraction.einsum,
     np.square: functions.square,
     np.power: functions.power,
     np.absolute: functions.absolute,

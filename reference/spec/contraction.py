@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -66,6 +67,33 @@ def matmul(x: Any, y: Any) -> SpecArray:
     left, right = (-2,) * (x.ndim == 1), (-1,) * (y.ndim == 1)
     product = _contract(operations.expand_dims(x, left), operations.expand_dims(y, right))
     return operations.squeeze(product, (*left, *right))
+
+
+def einsum(axes: str, x: Any, y: Any) -> SpecArray:
+    """Return the product of two arrays by the letters of their axes, such as "bmd,bnd->bmn"."""
+    inputs, arrow, out = axes.replace(" ", "").partition("->")
+    left, _, right = inputs.partition(",")
+    shared = [i for i in left if i in right]
+    lead, over = [i for i in shared if i in out], [i for i in shared if i not in out]
+    rows, columns = [i for i in left if i not in right], [i for i in right if i not in left]
+    letters = [*lead, *rows, *columns]
+    unique = all(len(set(part)) == len(part) for part in (left, right, out))
+    x, y = both(spread(x), spread(y))
+    fits_axes = (len(left), len(right)) == (x.ndim, y.ndim)
+    if not (arrow and unique and fits_axes and sorted(out) == sorted(letters)):
+        got = f"{axes!r} for arrays of {x.ndim} and {y.ndim} axes"
+        raise ValueError(f'spec: got einsum {got}, expected two arrays such as "bmd,bnd->bmn"')
+    sizes = {**dict(zip(right, y.shape, strict=True)), **dict(zip(left, x.shape, strict=True))}
+
+    def arrange(z: SpecArray, own: str, *groups: list[str]) -> SpecArray:
+        order = [own.index(i) for group in groups for i in group]
+        sides = [sizes[i] for i in groups[0]]
+        sides += [math.prod(sizes[i] for i in group) for group in groups[1:]]
+        return operations.reshape(operations.transpose(z, order), tuple(sides))
+
+    product = matmul(arrange(x, left, lead, rows, over), arrange(y, right, lead, over, columns))
+    product = operations.reshape(product, tuple(sizes[i] for i in letters))
+    return operations.transpose(product, [letters.index(i) for i in out])
 
 
 def _require_fit(x: tuple[int, ...], y: tuple[int, ...]) -> None:

@@ -138,7 +138,7 @@ def test_softmax_admits_one_pass_in_slices_and_no_other_weights(shift):
         return weight * (1 / weight.sum(1, keepdims=True, dtype=F))
 
     right = [whole, lambda x: online(x, 16), lambda x: online(x, 32)]
-    wrong = [lambda x: whole(x) * F(1 + 2.0**-10), lambda x: np.exp(x)]
+    wrong = [lambda x: whole(x) * F(1 + 2.0**-10), lambda x: np.exp(x - 300)]
     judge(lambda x: NAMES["softmax"](x), {"x": x}, right, wrong)
     c = run(NAMES["softmax"], x=(x, "fp32"))
     with localcontext() as context:
@@ -334,6 +334,12 @@ def test_grouped_query_attention_products():
         scores = (q @ NAMES["repeat"](k, G, axis=1).mT) * 0.25
         return NAMES["softmax"](scores).may_round("fp16") @ NAMES["repeat"](v, G, axis=1)
 
+    def by_letters(q, k, v):
+        wide = [NAMES["repeat"](x, G, axis=1) for x in (k, v)]
+        scores = NAMES["einsum"]("bhmd, bhnd -> bhmn", q, wide[0]) * 0.25
+        weights = NAMES["softmax"](scores).may_round("fp16")
+        return NAMES["einsum"]("bhmn,bhnd->bhmd", weights, wide[1])
+
     def way(q, k, v, spread=np.repeat):
         wide_k, wide_v = spread(k, G, axis=1), spread(v, G, axis=1)
         x = dot(q, np.swapaxes(wide_k, -1, -2)) * F(0.25)
@@ -343,7 +349,34 @@ def test_grouped_query_attention_products():
     def tiled(x, n, axis):
         return np.tile(x, (1, n, 1, 1))
 
-    judge(spec, {"q": q, "k": k, "v": v}, [way], [lambda **x: way(**x, spread=tiled)])
+    for formula_of in (spec, by_letters):
+        judge(formula_of, {"q": q, "k": k, "v": v}, [way], [lambda **x: way(**x, spread=tiled)])
+
+
+def test_letters_name_axes_in_any_order():
+    rng = np.random.default_rng(14)
+    x, y = rng.integers(-4, 5, (3, 2, 4)).astype(F), rng.integers(-4, 5, (4, 5, 2)).astype(F)
+    for axes in ("abc,cdb->ad", "abc,cdb->dab", "abc,cdb->bcda"):
+        c = run(lambda x, y, axes=axes: np.einsum(axes, x, y), x=(x, "fp32"), y=(y, "fp32"))
+        assert np.array_equal(c.value, np.einsum(axes, x, y))
+        assert c.exact.all()
+    with pytest.raises(SpecError, match="got einsum 'abc,cdb->a' for arrays of 3 and 3 axes"):
+        run(lambda x, y: np.einsum("abc,cdb->a", x, y), x=(x, "fp32"), y=(y, "fp32"))
+
+
+@pytest.mark.parametrize("sizes", [(0, 4, 3), (3, 0, 4), (3, 4, 0)])
+def test_gathered_products_of_no_rows_columns_or_k(sizes):
+    m, n, k = sizes
+    a, b = np.ones((m, k), np.float16), np.ones((2, n, k), np.float16)
+    ids = np.arange(m, dtype=np.int32) % 2
+    given = {"a": (a, "fp16"), "b": (b, "fp16"), "ids": (ids, "int32")}
+    for spec in (
+        lambda a, b, ids: (a[:, None, :] @ b[ids].mT)[:, 0],
+        lambda a, b, ids: NAMES["rowwise_matmul"](a, b.mT, ids),
+    ):
+        c = run(spec, **given)
+        assert c.value.tolist() == np.zeros((m, n)).tolist()
+        assert c.exact.all()
 
 
 def test_an_accumulator_of_one_product():
