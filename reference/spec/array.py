@@ -253,6 +253,15 @@ def fits(size: Array, low: Array, fmt: Format) -> Array:
     return np.asarray(inside | (size == 0))
 
 
+def keep_exact(exact: Array, size: Array, low: Array, *formats: Format) -> Array:
+    """Return a mask of the exact elements whose sums, of that size, fit in all of the formats."""
+    for fmt in formats:
+        if not exact.any():  # as in most formulas of floats
+            break
+        exact = exact & fits(size, low, fmt)
+    return exact
+
+
 def lowest_bit(value: Array) -> Array:
     """Return the exponent of the lowest set bit of float64 values; NO_GRID of 0, Inf and NaN."""
     mantissa, e = np.frexp(np.where(np.isfinite(value), value, 0.0))

@@ -21,9 +21,9 @@ from gemmproof.reference.spec.array import (
     SpecArray,
     Unscaled,
     collapse,
-    fits,
     fits_unscaled,
     growth,
+    keep_exact,
     known_contraction,
     settle,
     unscale,
@@ -146,7 +146,7 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
     exact = x.exact.all(-1, keepdims=True) & y.exact.all(-2, keepdims=True)
     if x.whole and y.whole:
         size = x.size @ y.size
-        exact = exact & fits(size, low, INT32)
+        exact = keep_exact(exact, size, low, INT32)
         # each slice of 32 k, the least depth of a tl.dot of bytes, may be a separate sum
         count = np.full(value.shape, max(0.0, -(-K // 32) - 1))
         error = np.where(exact, 0.0, np.inf)
@@ -168,9 +168,7 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
     )
     count = np.broadcast_to(count + n_later, value.shape)
     registers = (FORMATS[rules.accumulator], *(_register(way.model) for way in ways))
-    exact = exact & (np.asarray(truncation) == 0)
-    for fmt in registers:
-        exact = exact & fits(size, low, fmt)
+    exact = keep_exact(exact & (np.asarray(truncation) == 0), size, low, *registers)
     top = min(fmt.max for fmt in registers)
     error = np.where(size + error <= top, error, np.inf)
     if (was := ways[-1].was) is not None:

@@ -21,6 +21,7 @@ from gemmproof.reference.spec.array import (
     exactly,
     fits,
     has_nan,
+    keep_exact,
     lowest_bit,
     rounded,
     settle,
@@ -524,7 +525,7 @@ def _fresh(
     low, size = lowest_bit(value), np.abs(value)
     with np.errstate(invalid="ignore"):
         error = np.where(size + error <= held.max, error, np.inf)
-    exact = exact & fits(size, low, held)
+    exact = keep_exact(exact, size, low, held)
     result = SpecArray(x.rules, value, error, size, np.zeros(value.shape), low, exact, fmt)
     return settle(result, lambda: special)
 

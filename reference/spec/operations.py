@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gemmproof.reference.arithmetic import Array
-from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.reference.provenance import Heartbeat
 from gemmproof.reference.spec.array import (
     ELEMENTS,
@@ -24,6 +24,7 @@ from gemmproof.reference.spec.array import (
     constant,
     fits,
     growth,
+    keep_exact,
     known_product,
     known_quotient,
     known_sum,
@@ -135,7 +136,7 @@ def divide(x: Any, y: Any) -> SpecArray:
     _, e = np.frexp(y.value)
     low = np.where(power & (x.low < NO_GRID), x.low - e + 1, -NO_GRID)
     low = np.where((x.low >= NO_GRID) & (y.value != 0), NO_GRID, low)
-    exact = x.exact & power & _fit(size, low, x.held, fmt)
+    exact = keep_exact(x.exact & power, size, low, fmt, *_formats(x.held))
     error = _overflow(error, size, fmt.max)
     pure = x.pure and y.pure
     count = np.zeros(value.shape) if pure else x.count + own
@@ -165,7 +166,7 @@ def total(x: Any, axis: Any = None, keepdims: bool = False) -> SpecArray:
     low = np.asarray(np.min(x.low, axis=axis, keepdims=keepdims, initial=NO_GRID))
     every = np.asarray(np.all(x.exact, axis=axis, keepdims=keepdims))
     fmt = INT32 if x.whole else x.rules.fmt
-    exact = every & _fit(size, low, x.held, fmt)
+    exact = keep_exact(every, size, low, fmt, *_formats(x.held))
     error = np.where(exact, 0.0, np.inf) if x.whole else _overflow(error, size, fmt.max)
     count = np.maximum(over(count + real) - 1, 0.0)
 
@@ -264,8 +265,11 @@ def _combine(
 ) -> SpecArray:
     rules, whole, held = x.rules, x.whole, held_by(x, y)
     fmt = INT32 if whole else rules.fmt
-    count, low = (np.broadcast_to(z, value.shape) for z in (count, low))
-    exact = x.exact & y.exact & _fit(size, low, held, fmt)
+    exact = keep_exact(x.exact & y.exact, size, low, fmt, *_formats(held))
+    count, low, exact = (
+        z if z.shape == value.shape else np.broadcast_to(z, value.shape)
+        for z in (count, low, exact)
+    )
     if whole:
         error = np.where(exact, 0.0, np.inf)
     else:
@@ -273,11 +277,8 @@ def _combine(
     return SpecArray(rules, value, error, size, count, low, exact, None, whole, pure, held)
 
 
-def _fit(size: Array, low: Array, held: tuple[str, ...], fmt: Any) -> Array:
-    inside = fits(size, low, fmt)
-    for name in held:
-        inside = inside & fits(size, low, FORMATS[name])
-    return inside
+def _formats(held: tuple[str, ...]) -> Iterator[Format]:
+    return (FORMATS[name] for name in held)
 
 
 def _is_power(x: SpecArray) -> Array:
