@@ -185,7 +185,7 @@ def _refuse_attribute(self: Any, name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
     known = sorted({*_METHODS, "ndim", "shape"} - {n for n in _METHODS if n.startswith("__")})
-    close = difflib.get_close_matches(name, known, 1, 0.7)
+    close = [f"{name}(x)"] if name in NAMES else difflib.get_close_matches(name, known, 1, 0.7)
     meant = f"did you mean {close[0]}? " if close else ""
     raise AttributeError(f"got .{name} of an array, {meant}expected one of {' '.join(known)}")
 

@@ -143,7 +143,7 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
         z.low.min(axis, initial=NO_GRID, keepdims=True) for z, axis in ((x, -1), (y, -2))
     )
     low = np.minimum(rows + columns, NO_GRID)
-    exact = x.exact.all(-1, keepdims=True) & y.exact.all(-2, keepdims=True)
+    exact = np.asarray(x.exact.all(-1, keepdims=True) & y.exact.all(-2, keepdims=True))
     if x.whole and y.whole:
         size = x.size @ y.size
         exact = keep_exact(exact, size, low, INT32)

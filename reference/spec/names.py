@@ -25,6 +25,13 @@ BUILTINS = (
     "bool", "enumerate", "float", "int", "len", "list", "range", "reversed", "slice", "tuple",
     "zip", "True", "False", "None",
 )  # fmt: skip
+# functions that have an operator
+_OPERATORS = (
+    "absolute", "add", "bitwise_and", "bitwise_or", "bitwise_xor", "divide", "equal",
+    "floor_divide", "greater", "greater_equal", "invert", "left_shift", "less", "less_equal",
+    "multiply", "negative", "not_equal", "positive", "power", "remainder", "right_shift",
+    "subtract",
+)  # fmt: skip
 # what other libraries call them
 _SYNONYMS = {
     "amax": "max", "amin": "min", "cat": "concatenate", "clamp": "clip", "round": "rint",
@@ -165,7 +172,7 @@ def require_known(
 def explain_unknown(name: str, operands: Collection[str], known: Mapping[str, Any]) -> str:
     """Return the known names, and the one that was perhaps meant."""
     own = [*operands]
-    shown = sorted(n for n in known if n not in BUILTINS)
+    shown = sorted({*known} - {*BUILTINS, *_OPERATORS})
     close = [_SYNONYMS[name]] if name in _SYNONYMS else []
     close += difflib.get_close_matches(name, [*own, *shown], 1, 0.7)
     meant = f"did you mean {close[0]}? " if close else ""

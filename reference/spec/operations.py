@@ -383,28 +383,24 @@ DEFERRED, BAND = 2**16, 2**15
 def defer(x: Any, y: Any) -> DeferredProduct | None:
     """Return the product of x and y if it is large and of floats, so that a sum may follow."""
     rules = rules_of(x, y)
-    x, y = (z if hasattr(z, "rules") else constant(z, rules) for z in (x, y))
+    arrays = (SpecArray, Gathered, DeferredProduct)
+    x, y = (z if isinstance(z, arrays) else constant(z, rules) for z in (x, y))
     try:
         shape = np.broadcast_shapes(x.shape, y.shape)
     except ValueError:
         return None
     if len(shape) < 3 or math.prod(shape) <= DEFERRED:
         return None
-    x, y = (_defer_float(z) for z in (x, y))
-    if x is None or y is None:
+    factors = (*(x.factors if isinstance(x, DeferredProduct) else (x,)), y)
+    # products are multiplied from the left, and those of integers have another format
+    if isinstance(y, DeferredProduct) or all(map(_is_whole, factors)):
         return None
-    lists = (z.factors if isinstance(z, DeferredProduct) else (z,) for z in (x, y))
-    left, right = lists
-    if len(right) > 1:  # products are multiplied from the left
-        return None
-    return DeferredProduct((*left, *right), shape)
+    floats = (to_float(spread(z)) if _is_whole(z) else z for z in factors)
+    return DeferredProduct(tuple(floats), shape)
 
 
-def _defer_float(x: Any) -> Any:
-    base = x.base if isinstance(x, Gathered) else x
-    if isinstance(base, DeferredProduct) or not base.whole:
-        return x
-    return None if base.count.any() else replace(x, base=to_float(base))
+def _is_whole(x: SpecArray | Gathered) -> bool:
+    return x.base.whole if isinstance(x, Gathered) else x.whole
 
 
 def _total_of_bands(x: DeferredProduct, axis: Any, keepdims: bool) -> SpecArray:

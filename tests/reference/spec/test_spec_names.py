@@ -425,6 +425,20 @@ def test_a_product_that_is_summed_in_bands_has_the_same_bits_and_bounds(monkeypa
     )  # fmt: skip
 
 
+def test_large_masks_and_integers_are_products_too(monkeypatch):
+    monkeypatch.setattr(operations, "DEFERRED", 0)
+    x = np.arange(-3, 5, dtype=F).reshape(2, 2, 2)
+    n = np.arange(8, dtype=np.int32).reshape(2, 2, 2)
+    for spec, value in (
+        (lambda x, n: (x > 0) * (n > 5), (x > 0) & (n > 5)), (lambda x, n: n * n, n * n),
+        (lambda x, n: (n * x * 0.5).sum(0), (n * x * 0.5).sum(0)), (lambda x, n: x * n, x * n),
+        (lambda x, n: [*(x * n)][1], (x * n)[1]), (lambda x, n: (x * n).T, (x * n).T),
+    ):  # fmt: skip
+        c = run(spec, x=(x, "fp32"), n=(n, "int32"))
+        assert np.array_equal(c.value, value)
+        assert c.exact.all()
+
+
 def multiply_elements(x, y):
     """A product of elements as `multiply` defines it, without what it saves for most arrays."""
     x, y = operations.pair(x, y)
@@ -492,6 +506,7 @@ def test_an_unknown_name_gives_the_known_ones_in_one_line(text, start):
             lambda x: x.reshap(3),
             "spec: got .reshap of an array, did you mean reshape? expected one",
         ),
+        (lambda x: x.silu(), "spec: got .silu of an array, did you mean silu(x)? expected one of "),
         (lambda x: np.arctan(x), "spec: got np.arctan, expected one of abs "),
         (
             lambda x: NAMES["unpack"](x),
