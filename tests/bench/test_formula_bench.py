@@ -254,6 +254,14 @@ def normalise(a, b, gain):
     return c / np.abs(c).sum(1)[:, None] * gain
 
 
+def causal(a, b, gain):
+    return ((a.float() @ b.float()).tril() * gain.float()).to(a.dtype)
+
+
+def mask_causal(a, b, gain, M, N):
+    return (a @ b) * (np.arange(M)[:, None] >= np.arange(N)) * gain
+
+
 @pytest.mark.parametrize(
     ("function", "operands", "spec", "heights", "widths"),
     [
@@ -266,6 +274,8 @@ def normalise(a, b, gain):
             {32, 12},
         ),
         (normalised, {"gain": Operand("bf16", "N")}, normalise, {16, 12}, {300}),
+        # a mask over row and column numbers, which blocks on the diagonal would not show
+        (causal, {"gain": Operand("bf16", "N")}, mask_causal, {300}, {300}),
     ],
 )
 def test_no_axis_is_cut_where_the_formula_does_not_admit_it(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.reference.spec.spec_ways import dot, floats, fp32, judge, run, scales
 
-from gemmproof import formulas
+from gemmproof import KernelUnderTest, formulas
 from gemmproof.reference.arithmetic import round_to, widen
 from gemmproof.reference.provenance import Heartbeat
 from gemmproof.reference.spec import NAMES, Rules, SpecError, operations
@@ -528,6 +528,17 @@ def test_formulas_in_python_have_the_same_names():
     assert {"unpack", "segments", "where", "bf16"} <= {*formulas.__all__}
     with pytest.raises(AttributeError, match="no attribute 'gleu'"):
         formulas.gleu  # noqa: B018
+
+
+def test_a_formula_gets_the_sizes_that_it_has_parameters_for():
+    sizes = {"M": 3, "N": 4, "K": 5}
+    for spec, result in (
+        (lambda a, b, M, batch: (a, b, M, batch), ("a", "b", 3, 1)),
+        (lambda a, b, **more: more, {}),
+        (formula("a + b * K", "a"), "abbbbb"),
+    ):
+        kernel = KernelUnderTest("f", len, spec=spec)
+        assert kernel.calculate({"a": "a", "b": "b"}, sizes) == result
 
 
 def test_assignments_before_the_expression_become_arguments():
