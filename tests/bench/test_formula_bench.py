@@ -254,12 +254,13 @@ def normalise(a, b, gain):
     return c / np.abs(c).sum(1)[:, None] * gain
 
 
-def causal(a, b, gain):
-    return ((a.float() @ b.float()).tril() * gain.float()).to(a.dtype)
+def first_rows(a, b, gain):
+    rows = torch.arange(a.shape[0])[:, None]
+    return ((a.float() @ b.float()) * (rows < 250) * gain.float()).to(a.dtype)
 
 
-def mask_causal(a, b, gain, M, N):
-    return (a @ b) * (np.arange(M)[:, None] >= np.arange(N)) * gain
+def mask_rows(a, b, gain, M):
+    return (a @ b) * (np.arange(M)[:, None] < 250) * gain
 
 
 @pytest.mark.parametrize(
@@ -274,8 +275,8 @@ def mask_causal(a, b, gain, M, N):
             {32, 12},
         ),
         (normalised, {"gain": Operand("bf16", "N")}, normalise, {16, 12}, {300}),
-        # a mask over row and column numbers, which blocks on the diagonal would not show
-        (causal, {"gain": Operand("bf16", "N")}, mask_causal, {300}, {300}),
+        # a mask over row numbers beyond those of a trial
+        (first_rows, {"gain": Operand("bf16", "N")}, mask_rows, {300}, {32, 12}),
     ],
 )
 def test_no_axis_is_cut_where_the_formula_does_not_admit_it(
