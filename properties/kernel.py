@@ -26,6 +26,22 @@ class ContractError(ValueError):
     """An operand that cannot be built as it is declared, through no fault of the kernel."""
 
 
+def draw_ends(rng: Any, shape: tuple[int, ...], M: int) -> Any:
+    """Draw where groups of M rows end, in ascending order; a number drawn twice is an empty one."""
+    if not shape[0]:
+        return []
+    inner = rng.integers(0, M + 1, shape[0] - 1)
+    return [*sorted(rng.choice(inner, len(inner)) if len(inner) else inner), M]
+
+
+def draw_offsets(rng: Any, shape: tuple[int, ...], M: int) -> Any:
+    """Draw where groups of M rows begin, and M."""
+    return [0, *draw_ends(rng, (shape[0] - 1,), M)] if shape[0] else []
+
+
+_DRAWN = {"offsets": draw_offsets, "ends": draw_ends}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Operand:
     """A tensor that the wrapper takes by name: its format, its shape and its possible elements.
@@ -35,9 +51,10 @@ class Operand:
         shape: An axis, or a tuple of up to three: numbers, or text over M, N, K, batch and the
             integers of a `OneOf`, such as "M" or "K // 128".
         values: None for data that distinguish each element from its neighbours (signed powers of
-            two for floats, all values for integers); (low, high) for integers from low to high; or
-            a function of a numpy Generator, the shape and, by their names, sizes, values of a
-            `OneOf` and operands declared before, which returns an array.
+            two for floats, all values for integers); (low, high) for integers from low to high;
+            "offsets" for where groups of rows begin, 0 first and M last, or "ends" for where they
+            end; or a function of a numpy Generator, the shape and, by their names, sizes, values
+            of a `OneOf` and operands declared before, which returns an array.
         use: "read", "written" for memory that the wrapper is to fill (as out=), or "updated" for
             memory that it reads and overwrites. Written and updated operands are results.
         optional: Some cases pass None.
@@ -49,7 +66,7 @@ class Operand:
 
     format: str
     shape: str | int | tuple[str | int, ...] = ()
-    values: Values = None
+    values: Any = None  # Values, once it is built
     use: str = READ
     optional: bool = False
     layouts: str | tuple[str, ...] = CONTIGUOUS
@@ -63,10 +80,12 @@ class Operand:
             raise ValueError(f"operand shape: got {self.shape!r}, expected at most three axes")
         if not all(type(axis) is int or isinstance(axis, str) for axis in self.axes):
             raise ValueError(f"operand shape: got {self.shape!r}, expected numbers and text")
+        if isinstance(self.values, str) and self.values in _DRAWN and fmt.kind == "int":
+            object.__setattr__(self, "values", _DRAWN[self.values])
         if self.values is not None and not callable(self.values) and not self._is_range(fmt):
             raise ValueError(
-                f"operand values: got {self.values!r} for {self.format}, expected (low, high) of"
-                " an integer format, a function or None"
+                f"operand values: got {self.values!r} for {self.format}, expected (low, high),"
+                " offsets or ends of an integer format, a function or None"
             )
         if self.use not in USES:
             raise ValueError(f"operand use: got {self.use!r}, expected one of {' '.join(USES)}")
@@ -87,16 +106,18 @@ class Operand:
         first = f"{self.format!r}, {self.shape!r}"
         names = ("values", "use", "optional", "layouts")
         usual = {f.name: f.default for f in fields(self)}
-        arguments = (f"{n}={getattr(self, n)!r}" for n in names if getattr(self, n) != usual[n])
-        return f"Operand({', '.join((first, *arguments))})"
+        own = {n: getattr(self, n) for n in names if getattr(self, n) != usual[n]}
+        for word, drawn in _DRAWN.items():
+            own |= {"values": word} if own.get("values") is drawn else {}
+        return f"Operand({', '.join((first, *(f'{n}={x!r}' for n, x in own.items())))})"
 
     def _is_range(self, fmt: Format) -> bool:
         """Return whether the values are a lowest and a highest one that the format holds."""
         bounds = self.values
         pair = isinstance(bounds, tuple) and len(bounds) == 2 and fmt.kind == "int"
-        if not pair or any(type(n) is not int for n in bounds):  # type: ignore[union-attr]
+        if not pair or any(type(n) is not int for n in bounds):
             return False
-        low, high = bounds  # type: ignore[misc]
+        low, high = bounds
         signed = fmt.storage.kind == "i"
         bits = 8 * fmt.itemsize - signed
         return -(2**bits) * signed <= low <= high < 2**bits
@@ -260,9 +281,10 @@ class KernelUnderTest:
             (reference/mirrors), or None.
         operands: An `Operand` or a `OneOf` for each parameter of the wrapper other than a and b,
             by name. "a" and "b" are included if they have a format, shape or values of their own.
-        spec: c as a function of a, b and the operands, in numpy's terms (reference/spec lists
-            them); a tuple of results in the order of those that the wrapper writes, then of those
-            that it returns. None for a @ b.
+        spec: c as a function of a, b, the operands and the sizes M, N, K and batch, of those that
+            it has parameters for, in numpy's terms (reference/spec lists them); a tuple of results
+            in the order of those that the wrapper writes, then of those that it returns. None for
+            a @ b.
         memory_only: Values are not judged: the results may have any shape, format and number, and
             no formula is evaluated, neither a @ b nor `spec`.
         device_only: The simulator cannot run the kernel (Gluon): it is judged on a GPU alone.
@@ -448,6 +470,12 @@ class KernelUnderTest:
             return returned
         return results[0] if len(results) == 1 else tuple(results)
 
-    def calculate(self, operands: Mapping[str, Any]) -> Any:
-        """Evaluate `spec`, or else the product, on the operands that it has a parameter for."""
-        return call_by_name(self.spec or _product, **operands)
+    def calculate(self, operands: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+        """Evaluate `spec`, or else the product, on the operands that it has a parameter for.
+
+        M, N, K and batch are among `sizes`, of which it gets those that it has a parameter for.
+        """
+        spec = self.spec or _product
+        known = {"batch": 1, **sizes}
+        named = {n: known[n] for n in list_parameters(spec) if n in known and n not in operands}
+        return call_by_name(spec, **operands, **named)

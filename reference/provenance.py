@@ -61,18 +61,21 @@ BEAT = 0.5  # seconds between two signs
 
 
 class Heartbeat:
-    """Signs of progress: `send` is the watcher's; running code calls `give`, at any rate."""
+    """Signs of progress: `send` is the watcher's; running code calls `give`, at any rate.
 
-    send: Callable[[], None] = staticmethod(lambda: None)
+    Both take a text for the user, such as "evaluating the formula", or none.
+    """
+
+    send: Callable[..., None] = staticmethod(lambda activity="": None)
     _given = 0.0
 
     @classmethod
-    def give(cls) -> None:
+    def give(cls, activity: str = "") -> None:
         """Send a sign, unless the last one was sent a moment ago."""
         now = time.monotonic()  # of all clocks the one that costs no system call
         if now - cls._given > BEAT:
             cls._given = now
-            cls.send()
+            cls.send(activity)
 
 
 # -- provenance ----------------------------------------------------------------------------------

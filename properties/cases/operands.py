@@ -319,13 +319,14 @@ def find_unread(kernel: KernelUnderTest, case: Case) -> frozenset[str]:
     values = {name: (stored_elements(x), x.dtype) for name, x in read.items()}
     values |= kernel.values_of(case)
     floats = [name for name, x in read.items() if FORMATS[x.dtype].kind == "float"]
-    return frozenset(name for name in floats if _is_unread(kernel, values, name))
+    return frozenset(name for name in floats if _is_unread(kernel, case, values, name))
 
 
-def _is_unread(kernel: KernelUnderTest, values: dict[str, object], name: str) -> bool:
+def _is_unread(kernel: KernelUnderTest, case: Case, values: dict[str, object], name: str) -> bool:
     # every use of a bare object fails
+    given = {**values, name: object()}
     try:
-        evaluate(lambda **named: kernel.calculate(named), {**values, name: object()}, Rules())
+        evaluate(lambda **named: kernel.calculate(named, case.sides), given, Rules())
     except Exception:  # any exception of the formula means that it touched the operand
         return False
     return True

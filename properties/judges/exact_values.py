@@ -85,7 +85,8 @@ def evaluate_with(
     operands = {name: (stored_elements(x), x.dtype) for name, x in read}
     own = Rules(observation.target, kernel.contract.accumulator)
     values = {**operands, **kernel.values_of(case), **other}
-    return evaluate(lambda **named: kernel.calculate(named), values, replace(own, **rules))
+    rules_here = replace(own, **rules)
+    return evaluate(lambda **named: kernel.calculate(named, case.sides), values, rules_here)
 
 
 def rests_on_approximations(observation: ObservedCase) -> bool:
@@ -95,6 +96,8 @@ def rests_on_approximations(observation: ObservedCase) -> bool:
     approximated functions by arithmetic alone. False where that is not known.
     """
     kernel = observation.kernel
+    if any(x.exact.any() for x in evaluate_all(observation)):  # no approximation gives these
+        return False
     omissible = [name for name, x in kernel.tensors.items() if x.optional]
     if not {*omissible} <= {*observation.operands} or observation.result.size > MOST_EVALUATED:
         return False

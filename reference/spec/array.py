@@ -114,6 +114,74 @@ class Scaled:
     factor: Array
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison: its result for the exact values, and where no error can change that."""
+
+    value: Array
+    certain: Array
+    rules: Any
+
+    def __bool__(self) -> bool:
+        raise ValueError("spec: got a comparison as a condition, expected np.where(...)")
+
+    def __invert__(self) -> Condition:
+        return Condition(~self.value, self.certain, self.rules)
+
+    def __and__(self, other: Any) -> Condition:
+        value, certain = truth(other)
+        decided = (self.certain & ~self.value) | (certain & ~value)
+        return Condition(self.value & value, (self.certain & certain) | decided, self.rules)
+
+    def __or__(self, other: Any) -> Condition:
+        return ~(~self & ~Condition(*truth(other), self.rules))
+
+    def __xor__(self, other: Any) -> Condition:
+        value, certain = truth(other)
+        return Condition(self.value ^ value, self.certain & certain, self.rules)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __getitem__(self, index: Any) -> Condition:
+        return Condition(self.value[index], self.certain[index], self.rules)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its axes."""
+        return self.value.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.value.ndim
+
+    @property
+    def mask(self) -> Array:
+        """The comparison as a plain mask. Raises ValueError where an error may decide it."""
+        if not self.certain.all():
+            raise ValueError("spec: got a mask that errors may change, expected exact operands")
+        return self.value
+
+    @property
+    def number(self) -> SpecArray:
+        """1 where it holds, else 0."""
+        number = exactly(self.value.astype(np.float64), self.rules, None, whole=True)
+        if self.certain.all():
+            return number
+        error, exact = np.where(self.certain, 0.0, 1.0), self.certain
+        return replace(number, error=error, size=np.maximum(number.size, error), exact=exact)
+
+
+def truth(x: Any) -> tuple[Array, Array]:
+    """Return a condition's value, and where it is certain."""
+    if isinstance(x, Condition):
+        return x.value, x.certain
+    if isinstance(x, SpecArray):  # a mask that is an operand: what is not 0 holds
+        return (x.value != 0) | np.isnan(x.value), x.exact | (np.abs(x.value) > x.bound)
+    value = np.asarray(x, bool)
+    return value, np.ones(value.shape, bool)
+
+
 def operand(x: Array, rules: Rules, name: str | None = None) -> SpecArray:
     """Return an operand's elements, in storage of the format called `name` (the dtype's own)."""
     fmt = format_of(x.dtype) if name is None else FORMATS[name]
@@ -122,6 +190,8 @@ def operand(x: Array, rules: Rules, name: str | None = None) -> SpecArray:
 
 def constant(x: Any, rules: Rules) -> SpecArray:
     """Return a number or array of the spec, which a kernel rounds to the intermediate format."""
+    if isinstance(x, Condition):
+        return x.number
     value = np.asarray(x)
     if value.dtype.kind not in "buif":
         raise TypeError(f"spec: got a constant of {value.dtype}, expected numbers")
@@ -144,6 +214,8 @@ def exactly(
 
 def growth(n: Any, rules: Rules) -> Any:
     """Return g(n): how far n roundings, in units of u, move a monomial of magnitude 1."""
+    if isinstance(n, np.ndarray) and n.dtype == bool:
+        return np.where(n, np.expm1(rules.fmt.u), 0.0)
     return np.expm1(n * rules.fmt.u)
 
 
@@ -176,9 +248,18 @@ def rounded(x: SpecArray, fmt: Format) -> SpecArray:
 
 def fits(size: Array, low: Array, fmt: Format) -> Array:
     """Return whether all multiples of 2**low up to `size` are values of the format."""
-    top = np.ldexp(1.0, np.clip(low + fmt.p, -1080, 1023))
+    top = np.ldexp(1.0, np.minimum(np.maximum(low + fmt.p, -1080), 1023))
     inside = (size <= top) & (size <= fmt.max) & (low >= fmt.emin - fmt.p + 1)
     return np.asarray(inside | (size == 0))
+
+
+def keep_exact(exact: Array, size: Array, low: Array, *formats: Format) -> Array:
+    """Return a mask of the exact elements whose sums, of that size, fit in all of the formats."""
+    for fmt in formats:
+        if not exact.any():  # as in most formulas of floats
+            break
+        exact = exact & fits(size, low, fmt)
+    return exact
 
 
 def lowest_bit(value: Array) -> Array:
@@ -190,12 +271,13 @@ def lowest_bit(value: Array) -> Array:
 
 
 # -- NaN and infinity ----------------------------------------------------------------------------
-def settle(x: SpecArray, known: Array) -> SpecArray:
-    """Return x, whose values that are not finite are exact where `known`, unknown elsewhere."""
+def settle(x: SpecArray, known: Callable[[], Array]) -> SpecArray:
+    """Return x, whose values that are not finite are exact where `known()`, unknown elsewhere."""
     odd = ~np.isfinite(x.value)
     if not odd.any():
         return x
-    sure, unsure = odd & known, odd & ~known
+    is_known = known()
+    sure, unsure = odd & is_known, odd & ~is_known
     return replace(
         x,
         error=np.where(sure, 0.0, np.where(unsure, np.inf, x.error)),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from gemmproof.reference.arithmetic import Array, round_to
 from gemmproof.reference.bounds import bound_unread
 from gemmproof.reference.dot import DotModel, dot_model
-from gemmproof.reference.formats import FORMATS, FP8, Format
+from gemmproof.reference.formats import ACCUMULATORS, FORMATS, FP8, Format
 from gemmproof.reference.spec import operations
 from gemmproof.reference.spec.array import (
     NO_GRID,
@@ -20,9 +21,9 @@ from gemmproof.reference.spec.array import (
     SpecArray,
     Unscaled,
     collapse,
-    fits,
     fits_unscaled,
     growth,
+    keep_exact,
     known_contraction,
     settle,
     unscale,
@@ -38,34 +39,90 @@ from gemmproof.reference.spec.operations import (
 )
 
 
-def matmul(x: Any, y: Any) -> SpecArray:
-    """Return x @ y; each row of x by its own matrix if y was gathered."""
-    if isinstance(y, Gathered) and x.ndim == 3 and x.shape[0] == y.shape[0] > 0:
-        _require_fit(x.shape, y.shape)
-        return _by_matrix(spread(x), y)
+def matmul_in(x: Any, y: Any, accumulator: str | None = None) -> SpecArray:
+    """Return x @ y, whose sums are kept in the format `accumulator` instead of the contract's."""
+    if accumulator is None:
+        return matmul(x, y)
+    if accumulator not in ACCUMULATORS:
+        known = " ".join(ACCUMULATORS)
+        raise ValueError(f"spec: got {accumulator=}, expected one of {known}")
     x, y = both(spread(x), spread(y))
+    rules = replace(x.rules, accumulator=accumulator)
+    product = matmul(replace(x, rules=rules), replace(y, rules=rules))
+    return replace(product, rules=x.rules)
+
+
+def matmul(x: Any, y: Any) -> SpecArray:
+    """Return x @ y; the rows of x that share a matrix at once if y was gathered."""
+    x = spread(x)
+    if isinstance(y, Gathered) and y.ids.size and isinstance(x, SpecArray) and x.ndim > 1:
+        _require_fit(x.shape, y.shape)
+        if x.ndim <= y.ndim and _broadcasts_to(x.shape[:-2], y.ids.shape):
+            return _by_matrix(x, y)
+    x, y = both(x, spread(y))
     _require_fit(x.shape, y.shape)
+    if x.ndim > 1 and y.ndim > 1:
+        return _contract(x, y)
     # a vector is a row on the left and a column on the right, as in numpy
     left, right = (-2,) * (x.ndim == 1), (-1,) * (y.ndim == 1)
     product = _contract(operations.expand_dims(x, left), operations.expand_dims(y, right))
     return operations.squeeze(product, (*left, *right))
 
 
+def einsum(axes: str, x: Any, y: Any) -> SpecArray:
+    """Return the product of two arrays by the letters of their axes, such as "bmd,bnd->bmn"."""
+    inputs, arrow, out = axes.replace(" ", "").partition("->")
+    left, _, right = inputs.partition(",")
+    shared = [i for i in left if i in right]
+    lead, over = [i for i in shared if i in out], [i for i in shared if i not in out]
+    rows, columns = [i for i in left if i not in right], [i for i in right if i not in left]
+    letters = [*lead, *rows, *columns]
+    unique = all(len(set(part)) == len(part) for part in (left, right, out))
+    x, y = both(spread(x), spread(y))
+    fits_axes = (len(left), len(right)) == (x.ndim, y.ndim)
+    if not (arrow and unique and fits_axes and sorted(out) == sorted(letters)):
+        got = f"{axes!r} for arrays of {x.ndim} and {y.ndim} axes"
+        raise ValueError(f'spec: got einsum {got}, expected two arrays such as "bmd,bnd->bmn"')
+    sizes = {**dict(zip(right, y.shape, strict=True)), **dict(zip(left, x.shape, strict=True))}
+
+    def arrange(z: SpecArray, own: str, *groups: list[str]) -> SpecArray:
+        order = [own.index(i) for group in groups for i in group]
+        sides = [sizes[i] for i in groups[0]]
+        sides += [math.prod(sizes[i] for i in group) for group in groups[1:]]
+        return operations.reshape(operations.transpose(z, order), tuple(sides))
+
+    product = matmul(arrange(x, left, lead, rows, over), arrange(y, right, lead, over, columns))
+    product = operations.reshape(product, tuple(sizes[i] for i in letters))
+    return operations.transpose(product, [letters.index(i) for i in out])
+
+
 def _require_fit(x: tuple[int, ...], y: tuple[int, ...]) -> None:
-    if not (x and y) or x[-1] != y[-2:][0]:
+    if not (x and y) or x[-1] != y[-2:][0] or not _agree(x[:-2], y[:-2]):
         raise ValueError(f"spec: got shapes {x} @ {y}, expected (..., M, K) @ (..., K, N)")
 
 
+def _agree(x: tuple[int, ...], y: tuple[int, ...]) -> bool:
+    return all(1 in (n, m) or n == m for n, m in zip(x[::-1], y[::-1], strict=False))
+
+
+def _broadcasts_to(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    return all(n in (1, m) for n, m in zip(shape[::-1], to[::-1], strict=False))
+
+
 def _by_matrix(x: SpecArray, y: Gathered) -> SpecArray:
+    (R, K), N = x.shape[-2:], y.shape[-1]
+    x = operations.broadcast(x, (*y.ids.shape, R, K))
     parts, lines = [], []
     for i in np.unique(y.ids):
-        here = np.flatnonzero(y.ids == i)
-        rows = apply(x, lambda z, here=here: z[here].reshape(-1, x.shape[-1]))
+        here = np.nonzero(y.ids == i)
+        count = len(here[0])
+        rows = apply(x, lambda z, here=here, n=count: z[here].reshape(n * R, K))
         part = _contract(rows, apply(y.base, lambda z, i=i: z[i]))
-        parts.append(operations.reshape(part, (len(here), *x.shape[1:-1], y.shape[-1])))
-        lines.append(here)
+        parts.append(operations.reshape(part, (count, R, N)))
+        lines.append(np.ravel_multi_index(here, y.ids.shape))
     order = np.argsort(np.concatenate(lines))
-    return apply(operations.concatenate(parts), lambda z: z[order])
+    shape = (*y.ids.shape, R, N)
+    return apply(operations.concatenate(parts), lambda z: z[order].reshape(shape))
 
 
 def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
@@ -86,10 +143,10 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
         z.low.min(axis, initial=NO_GRID, keepdims=True) for z, axis in ((x, -1), (y, -2))
     )
     low = np.minimum(rows + columns, NO_GRID)
-    exact = x.exact.all(-1, keepdims=True) & y.exact.all(-2, keepdims=True)
+    exact = np.asarray(x.exact.all(-1, keepdims=True) & y.exact.all(-2, keepdims=True))
     if x.whole and y.whole:
         size = x.size @ y.size
-        exact = exact & fits(size, low, INT32)
+        exact = keep_exact(exact, size, low, INT32)
         # each slice of 32 k, the least depth of a tl.dot of bytes, may be a separate sum
         count = np.full(value.shape, max(0.0, -(-K // 32) - 1))
         error = np.where(exact, 0.0, np.inf)
@@ -111,9 +168,7 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
     )
     count = np.broadcast_to(count + n_later, value.shape)
     registers = (FORMATS[rules.accumulator], *(_register(way.model) for way in ways))
-    exact = exact & (np.asarray(truncation) == 0)
-    for fmt in registers:
-        exact = exact & fits(size, low, fmt)
+    exact = keep_exact(exact & (np.asarray(truncation) == 0), size, low, *registers)
     top = min(fmt.max for fmt in registers)
     error = np.where(size + error <= top, error, np.inf)
     if (was := ways[-1].was) is not None:
@@ -129,7 +184,7 @@ def _contract(x: SpecArray, y: SpecArray) -> SpecArray:
     known = known_contraction(x, y, least)
     if was is not None:
         known = known & ~np.isinf(was.most)
-    return settle(product, known & (np.isnan(value) | safe))
+    return settle(product, lambda: known & (np.isnan(value) | safe))
 
 
 @dataclass(frozen=True, slots=True)

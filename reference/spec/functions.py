@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,23 +14,35 @@ import numpy as np
 from gemmproof.reference.arithmetic import Array, round_to, widen
 from gemmproof.reference.formats import CODES, Format, format_named
 from gemmproof.reference.spec.array import (
+    NO_GRID,
+    Condition,
     SpecArray,
     constant,
     exactly,
     fits,
     has_nan,
+    keep_exact,
     lowest_bit,
     rounded,
     settle,
+    truth,
 )
 from gemmproof.reference.spec.operations import (
     INT32,
     U32,
+    DeferredProduct,
+    add,
     broadcast,
+    defer,
+    divide,
     held_by,
     multiply,
+    negative,
     pair,
+    rules_of,
+    spread,
     to_float,
+    total,
 )
 
 # -- integers ------------------------------------------------------------------------------------
@@ -82,9 +95,26 @@ def decode(x: SpecArray, name: str) -> SpecArray:
     return exactly(value, x.rules, fmt)
 
 
-def invert(x: SpecArray) -> SpecArray:
+def invert(x: Any) -> Any:
     """~x."""
-    return bitwise_xor(x, -1)
+    return ~x if isinstance(x, Condition) else bitwise_xor(x, -1)
+
+
+def logic(of_integers: Callable[[Any, Any], SpecArray], of_masks: Any) -> Callable[[Any, Any], Any]:
+    """Return an operation of integers that is also one of comparisons and masks."""
+
+    def evaluate(x: Any, y: Any) -> Any:
+        if not any(isinstance(z, Condition) for z in (x, y)):
+            return of_integers(x, y)
+        rules = rules_of(x, y)
+        return of_masks(*(Condition(*truth(z), rules) for z in (x, y)))
+
+    return evaluate
+
+
+def of_truth(of_masks: Any) -> Callable[..., Condition]:
+    """Return an operation of comparisons and masks; of numbers, what is not 0 holds."""
+    return lambda *x: of_masks(*(Condition(*truth(z), rules_of(*x)) for z in x))
 
 
 # -- functions -----------------------------------------------------------------------------------
@@ -113,39 +143,6 @@ def _note_choice(name: str) -> None:
         choices.append(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A comparison: its result for the exact values, and where no error can change that."""
-
-    value: Array
-    certain: Array
-    rules: Any
-
-    def __bool__(self) -> bool:
-        raise ValueError("spec: got a comparison as a condition, expected np.where(...)")
-
-    def __invert__(self) -> Condition:
-        return Condition(~self.value, self.certain, self.rules)
-
-    def __and__(self, other: Any) -> Condition:
-        value, certain = _truth(other)
-        decided = (self.certain & ~self.value) | (certain & ~value)
-        return Condition(self.value & value, (self.certain & certain) | decided, self.rules)
-
-    def __or__(self, other: Any) -> Condition:
-        return ~(~self & ~Condition(*_truth(other), self.rules))
-
-    def __getitem__(self, index: Any) -> Condition:
-        return Condition(self.value[index], self.certain[index], self.rules)
-
-
-def _truth(x: Any) -> tuple[Array, Array]:
-    if isinstance(x, Condition):
-        return x.value, x.certain
-    value = np.asarray(x, bool)
-    return value, np.ones(value.shape, bool)
-
-
 def compare(x: Any, y: Any, holds: Callable[[Array, Array], Array]) -> Condition:
     """Compare x with y; certain where |x - y| exceeds both bounds, or nothing rounds.
 
@@ -162,7 +159,7 @@ def where(condition: Any, x: Any, y: Any) -> SpecArray:
     _note_choice("where")
     rules = next(z.rules for z in (condition, x, y) if hasattr(z, "rules"))
     x, y = pair(*(z if isinstance(z, SpecArray) else constant(z, rules) for z in (x, y)))
-    value, certain = _truth(condition)
+    value, certain = truth(condition)
     shape = np.broadcast_shapes(value.shape, x.shape)
     x, y = broadcast(x, shape), broadcast(y, shape)
     value, certain = np.broadcast_to(value, shape), np.broadcast_to(certain, shape)
@@ -177,6 +174,48 @@ def where(condition: Any, x: Any, y: Any) -> SpecArray:
     count = np.where(certain, choose("count"), np.maximum(x.count, y.count))
     parts = (choose("value"), error, size, count, choose("low"), choose("exact") & certain)
     return SpecArray(rules, *parts, None, x.whole and y.whole, held=held_by(x, y))
+
+
+def times(x: Any, y: Any) -> SpecArray | DeferredProduct:
+    """x y; by a mask it is x or 0."""
+    for z, mask in ((x, y), (y, x)):
+        if _is_mask(mask) and not _is_mask(z):
+            rules = rules_of(x, y)
+            number = spread(z) if hasattr(z, "rules") else constant(z, rules)
+            return select(number, Condition(*truth(mask), rules))
+    product = defer(x, y)
+    return multiply(spread(x), spread(y)) if product is None else product
+
+
+def _is_mask(x: Any) -> bool:
+    return isinstance(x, Condition) or (isinstance(x, np.ndarray) and x.dtype.kind == "b")
+
+
+def select(x: SpecArray, mask: Condition) -> SpecArray:
+    """Return x where the mask holds, else 0: exact, and in the format of x.
+
+    A kernel may multiply by the mask or leave elements out, so that what is not finite may give NaN
+    or 0: it is unknown.
+    """
+    _note_choice("where")
+    shape = np.broadcast_shapes(x.shape, mask.shape)
+    x, holds = broadcast(x, shape), np.broadcast_to(mask.value, shape)
+    certain = np.broadcast_to(mask.certain, shape)
+    result = masked(x, holds) if certain.all() else where(mask, x, 0 if x.whole else 0.0)
+    unknown = ~(holds & certain) & ~(x.known & np.isfinite(x.value))
+    if not unknown.any():
+        return result
+    error, exact = np.where(unknown, np.inf, result.error), result.exact & ~unknown
+    return replace(result, error=error, exact=exact)
+
+
+def masked(x: SpecArray, holds: Array) -> SpecArray:
+    """Return x where the mask holds, else 0, whatever x is there."""
+    fields = {"value": 0.0, "error": 0.0, "size": 0.0, "count": 0.0, "low": NO_GRID, "exact": True}
+    own: dict[str, Any] = {n: np.where(holds, getattr(x, n), z) for n, z in fields.items()}
+    if x.scaled is not None:
+        own["scaled"] = replace(x.scaled, stored=masked(x.scaled.stored, holds))
+    return replace(x, **own)
 
 
 def maximum(x: Any, y: Any) -> SpecArray:
@@ -247,8 +286,53 @@ def _extreme(x: SpecArray, y: SpecArray, choose: Any, nan: Array | None) -> Spec
     low, exact = np.where(first, x.low, y.low), chosen("exact", np.logical_and)
     parts = (value, error, size, count, low, exact, None, x.whole, False, held_by(x, y))
     numbers = ~(np.isnan(x.value) | np.isnan(y.value))
-    known = x.known & y.known & numbers
-    return settle(SpecArray(x.rules, *parts), known if nan is None else known | nan)
+
+    def known() -> Array:
+        both = x.known & y.known & numbers
+        return both if nan is None else both | nan
+
+    return settle(SpecArray(x.rules, *parts), known)
+
+
+def largest(x: SpecArray, axis: Any = None, keepdims: bool = False) -> SpecArray:
+    """Return the largest element along axes; NaN may be dropped or kept."""
+    return _choose_along(x, axis, keepdims, np.max)
+
+
+def smallest(x: SpecArray, axis: Any = None, keepdims: bool = False) -> SpecArray:
+    """Return the smallest element along axes; NaN may be dropped or kept."""
+    return negative(_choose_along(negative(x), axis, keepdims, np.max))
+
+
+def _choose_along(x: SpecArray, axis: Any, keepdims: bool, choose: Any) -> SpecArray:
+    """Return the largest element: off by no more than one that some evaluation may choose.
+
+    Such an element reaches the largest lower end of all. If m is the largest value, the computed
+    one is no less than m less the error of m's element, and no more than any of their upper ends.
+    """
+    _note_choice("maximum")
+
+    def along(z: Array, reduce: Any = np.max, **options: Any) -> Array:
+        return np.asarray(reduce(z, axis=axis, keepdims=keepdims, **options))
+
+    value, nan = along(x.value), along(np.isnan(x.value), np.any)
+    with np.errstate(invalid="ignore"):
+        least = np.max(x.value - x.bound, axis=axis, keepdims=True)
+        may = ~(x.value + x.bound < least)
+    error, size, count = (
+        along(np.where(may, z, 0.0), initial=0.0) for z in (x.error, x.size, x.count)
+    )
+    low = along(np.where(may, x.low, NO_GRID), np.min, initial=NO_GRID)
+    exact = along(~may | x.exact, np.all)
+    parts = (np.where(nan, np.nan, value), error, size, count, low, exact)
+    result = SpecArray(x.rules, *parts, None, x.whole, False, x.held)
+    return settle(result, lambda: ~nan & along(~may | x.known, np.all))
+
+
+def mean(x: SpecArray, axis: Any = None, keepdims: bool = False) -> SpecArray:
+    """The sum along axes over the number of its addends."""
+    result = total(x, axis, keepdims)
+    return divide(result, float(max(1, x.value.size // max(1, result.value.size))))
 
 
 def absolute(x: SpecArray) -> SpecArray:
@@ -327,6 +411,51 @@ def erf(x: SpecArray) -> SpecArray:
     return _approximate(x, np.vectorize(math.erf, otypes=[float]), rise, 4 * U32)
 
 
+def exp2(x: SpecArray) -> SpecArray:
+    """2**x: 2 ulp (exp2f), and a relative error of 2**-22 (ex2.approx in the PTX ISA)."""
+    rise = lambda v, d: np.exp2(v) * np.expm1(d * math.log(2))  # noqa: E731
+    return _approximate(x, np.exp2, rise, 4 * U32)
+
+
+def log(x: SpecArray) -> SpecArray:
+    """The natural logarithm: __logf is off by 2**-21.41 between 0.5 and 2, elsewhere by 3 ulp, logf
+    by 1 ulp. log(x) - log(x - d) is -log(1 - d / x). Unknown where an error may make x negative."""
+    return _approximate(x, np.log, _log_rise, 6 * U32, _near_1(x, 2.0**-21.41))
+
+
+def log2(x: SpecArray) -> SpecArray:
+    """The logarithm to base 2: __log2f is off by 2**-22 between 0.5 and 2, elsewhere by 2 ulp."""
+    rise = lambda v, d: _log_rise(v, d) / math.log(2)  # noqa: E731
+    return _approximate(x, np.log2, rise, 4 * U32, _near_1(x, 2.0**-22))
+
+
+def _log_rise(v: Array, d: Array) -> Array:
+    return np.where(v > d, -np.log1p(-d / v), np.inf)
+
+
+def _near_1(x: SpecArray, error: float) -> Array:
+    return np.where((x.value + x.bound >= 0.5) & (x.value - x.bound <= 2), error, 0.0)
+
+
+def rsqrt(x: Any) -> SpecArray:
+    """1 / sqrt(x), whose bound is that of a root and a quotient; rsqrt.approx is off by less."""
+    return divide(1.0, sqrt(x))
+
+
+def power(x: Any, y: Any) -> SpecArray:
+    """x**y for y = 0, 1, 2, ..., -1, 0.5 or -0.5, or 2 to the power of integers, exactly."""
+    if isinstance(y, SpecArray):
+        if not (y.whole and y.exact.all() and np.all(np.asarray(x) == 2)):
+            raise TypeError("spec: got a power of an array, expected 2 to the power of integers")
+        return rounded(exactly(np.exp2(y.value), y.rules), y.rules.fmt)
+    if isinstance(y, int) and y >= 0:
+        return functools.reduce(multiply, [x] * y) if y else add(multiply(x, 0), 1)
+    special = {0.5: sqrt, -0.5: rsqrt, -1: lambda x: divide(1.0, x)}
+    if y not in special:
+        raise TypeError(f"spec: got a power of {y!r}, expected 0, 1, 2, ..., -1, 0.5 or -0.5")
+    return special[y](x)
+
+
 def sqrt(x: SpecArray) -> SpecArray:
     """The square root: sqrt.approx is off by 1 ulp; sqrt(x) - sqrt(x - d) is at most sqrt(d), and
     d / (2 sqrt(x - d)). Unknown where an error may make x negative."""
@@ -378,9 +507,14 @@ def _approximate(
         moved = np.where(x.bound > 0, rise(x.value, x.bound), 0.0)
         own = (relative + (u if u > U32 else 0.0) + 2.0**-50) * (np.abs(value) + moved)
         error = moved + np.maximum(own, least) + FLUSHED + x.rules.fmt.eta
-        error = np.where(np.isinf(x.value) | bool(_choices), np.inf, error)
-    nothing = np.zeros(x.shape, bool)
-    return _fresh(x, value, error, nothing, None, x.exact & np.isnan(x.value))
+        error = np.where(np.isinf(x.value), np.inf, error)
+    return approximated(x, value, error, x.exact & np.isnan(x.value))
+
+
+def approximated(x: SpecArray, value: Array, error: Array, nan: Array) -> SpecArray:
+    """Return the values of an approximated function, with its error; `nan`: NaN for certain."""
+    error = np.where(bool(_choices), np.inf, error)
+    return _fresh(x, value, error, np.zeros(x.shape, bool), None, nan)
 
 
 def _fresh(
@@ -391,9 +525,9 @@ def _fresh(
     low, size = lowest_bit(value), np.abs(value)
     with np.errstate(invalid="ignore"):
         error = np.where(size + error <= held.max, error, np.inf)
-    exact = exact & fits(size, low, held)
+    exact = keep_exact(exact, size, low, held)
     result = SpecArray(x.rules, value, error, size, np.zeros(value.shape), low, exact, fmt)
-    return settle(result, special)
+    return settle(result, lambda: special)
 
 
 def rint(x: SpecArray) -> SpecArray:
@@ -404,6 +538,16 @@ def rint(x: SpecArray) -> SpecArray:
 def floor(x: SpecArray) -> SpecArray:
     """Round to the integer below."""
     return step(x, np.floor, None)
+
+
+def ceil(x: SpecArray) -> SpecArray:
+    """Round to the integer above."""
+    return step(x, np.ceil, None)
+
+
+def trunc(x: SpecArray) -> SpecArray:
+    """Round to the integer nearer to 0."""
+    return step(x, np.trunc, None)
 
 
 def square(x: SpecArray) -> SpecArray:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gemmproof.reference.arithmetic import Array
-from gemmproof.reference.formats import FORMATS
+from gemmproof.reference.formats import FORMATS, Format
+from gemmproof.reference.provenance import Heartbeat
 from gemmproof.reference.spec.array import (
     ELEMENTS,
     NO_GRID,
     U64,
+    Condition,
+    Rules,
     Scaled,
     SpecArray,
     constant,
     fits,
     growth,
+    keep_exact,
     known_product,
     known_quotient,
     known_sum,
@@ -26,6 +32,8 @@ from gemmproof.reference.spec.array import (
     scale,
     settle,
 )
+
+ACTIVITY = "evaluating the formula"  # as progress shows it
 
 # -- arithmetic ----------------------------------------------------------------------------------
 INT32 = FORMATS["int32"]
@@ -46,7 +54,7 @@ def add(x: Any, y: Any) -> SpecArray:
     with np.errstate(invalid="ignore"):
         value = x.value + y.value
     result = _combine(x, y, value, error, x.size + y.size, count, np.minimum(x.low, y.low))
-    return settle(result, known_sum(x, y))
+    return settle(result, lambda: known_sum(x, y))
 
 
 def negative(x: SpecArray) -> SpecArray:
@@ -68,14 +76,14 @@ def multiply(x: Any, y: Any) -> SpecArray:
     |x| size_y and size_x |y|: one may be multiplied out. A scaled operand may be a sum, so that of
     it and its scale only the scale spares the rounding by being a power of two.
     """
-    x, y = pair(x, y)
+    x, y = to_alike(x, y)  # what depends on one operand is computed before it is repeated
     rules, fmt = x.rules, x.rules.fmt
     out = x.pure or y.pure
     with np.errstate(invalid="ignore", over="ignore"):
         value = x.value * y.value
         at_x, at_y = (z.size if out else np.abs(z.value) for z in (x, y))
-        error = x.error * at_y + y.error * at_x + x.error * y.error
         size = x.size * y.size if out else np.maximum(x.reach * y.size, x.size * y.reach)
+        error = _product_error(x, at_x, y, at_y)
         of_x, of_y = scale(x, y), scale(y, x)
         spares_x, spares_y = (s is None and _is_power(z) for z, s in ((x, of_x), (y, of_y)))
         rounds = ~np.asarray(spares_x | spares_y)
@@ -87,7 +95,18 @@ def multiply(x: Any, y: Any) -> SpecArray:
         count = np.zeros(value.shape)  # nothing is added before
     low = np.where((x.low >= NO_GRID) | (y.low >= NO_GRID), NO_GRID, x.low + y.low)
     result = _combine(x, y, value, error, size, count, low, x.pure and y.pure)
-    return settle(replace(result, scaled=of_x or of_y), known_product(x, y))
+    if (was := of_x or of_y) is not None:
+        factor = np.broadcast_to(was.factor, value.shape)
+        result = replace(result, scaled=Scaled(broadcast(was.stored, value.shape), factor))
+    return settle(result, lambda: known_product(x, y))
+
+
+def _product_error(x: SpecArray, at_x: Array, y: SpecArray, at_y: Array) -> Array | float:
+    """Return error_x at_y + error_y at_x + error_x error_y; mostly both have no error."""
+    sound = all(np.isfinite(z).all() for z in (at_x, at_y))
+    if sound and not (x.error.any() or y.error.any()):
+        return 0.0
+    return x.error * at_y + y.error * at_x + x.error * y.error
 
 
 def divide(x: Any, y: Any) -> SpecArray:
@@ -117,18 +136,21 @@ def divide(x: Any, y: Any) -> SpecArray:
     _, e = np.frexp(y.value)
     low = np.where(power & (x.low < NO_GRID), x.low - e + 1, -NO_GRID)
     low = np.where((x.low >= NO_GRID) & (y.value != 0), NO_GRID, low)
-    exact = x.exact & power & _fit(size, low, x.held, fmt)
+    exact = keep_exact(x.exact & power, size, low, fmt, *_formats(x.held))
     error = _overflow(error, size, fmt.max)
     pure = x.pure and y.pure
     count = np.zeros(value.shape) if pure else x.count + own
     scaled = scale(x, y, np.divide)
     parts = (value, error, size, count, low, exact, None, False, pure, x.held, scaled)
-    return settle(SpecArray(rules, *parts), known_quotient(x, y))
+    return settle(SpecArray(rules, *parts), lambda: known_quotient(x, y))
 
 
-def total(x: SpecArray, axis: Any = None, keepdims: bool = False) -> SpecArray:
+def total(x: Any, axis: Any = None, keepdims: bool = False) -> SpecArray:
     """The sum along axes as `add` makes it, in any order: each addend goes through the additions
     and through the roundings of all the others, but for those that are exactly 0."""
+    if isinstance(x, DeferredProduct):
+        return _total_of_bands(x, axis, keepdims)
+    x = spread(x)
 
     def over(z: Array, keep: bool = keepdims) -> Array:
         return np.asarray(np.sum(z, axis=axis, keepdims=keep))
@@ -139,39 +161,60 @@ def total(x: SpecArray, axis: Any = None, keepdims: bool = False) -> SpecArray:
     through = over(count + real, True) - count - real
     with np.errstate(invalid="ignore"):
         value, size = over(x.value), over(x.size)
-        error = over(x.error + growth(through, x.rules) * full + x.value.size * U64 * x.size)
+        addends = x.value.size // max(1, value.size)
+        error = over(x.error + growth(through, x.rules) * full + addends * U64 * x.size)
     low = np.asarray(np.min(x.low, axis=axis, keepdims=keepdims, initial=NO_GRID))
     every = np.asarray(np.all(x.exact, axis=axis, keepdims=keepdims))
     fmt = INT32 if x.whole else x.rules.fmt
-    exact = every & _fit(size, low, x.held, fmt)
+    exact = keep_exact(every, size, low, fmt, *_formats(x.held))
     error = np.where(exact, 0.0, np.inf) if x.whole else _overflow(error, size, fmt.max)
     count = np.maximum(over(count + real) - 1, 0.0)
-    nan = np.isnan(x.value) & x.exact
-    known = np.any(nan, axis=axis, keepdims=keepdims)
-    known = known | np.all(x.known, axis=axis, keepdims=keepdims)
+
+    def known() -> Array:
+        nan = np.isnan(x.value) & x.exact
+        every = np.all(x.known, axis=axis, keepdims=keepdims)
+        return np.asarray(np.any(nan, axis=axis, keepdims=keepdims) | every)
+
     result = SpecArray(x.rules, value, error, size, count, low, exact, None, x.whole, False, x.held)
     return settle(result, known)
 
 
 def pair(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
     """Return both as arrays of one shape."""
+    x, y = to_alike(x, y)
+    if x.shape == y.shape:
+        return x, y
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    return broadcast(x, shape), broadcast(y, shape)
+
+
+def to_alike(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
+    """Return both as arrays that broadcast, of integers or of floats."""
     x, y = both(x, y)
     try:
-        shape = np.broadcast_shapes(x.shape, y.shape)
+        _ = x.shape == y.shape or np.broadcast_shapes(x.shape, y.shape)
     except ValueError:
         raise ValueError(
             f"spec: got shapes {x.shape} and {y.shape}, expected ones that broadcast"
         ) from None
     if x.whole != y.whole:
         x, y = to_float(x), to_float(y)
-    return broadcast(x, shape), broadcast(y, shape)
+    return x, y
 
 
 def both(x: Any, y: Any) -> tuple[SpecArray, SpecArray]:
     """Return both as SpecArrays, if one is a number or a plain array."""
-    rules = x.rules if isinstance(x, SpecArray) else y.rules
+    if isinstance(x, SpecArray) and isinstance(y, SpecArray):
+        return x, y
+    rules = rules_of(x, y)
     x, y = (z if isinstance(z, SpecArray) else constant(z, rules) for z in (x, y))
     return x, y
+
+
+def rules_of(*arrays: Any) -> Rules:
+    """Return the rules of the first array that has some."""
+    rules: Rules = next(z.rules for z in arrays if hasattr(z, "rules"))
+    return rules
 
 
 def to_float(x: SpecArray) -> SpecArray:
@@ -222,7 +265,11 @@ def _combine(
 ) -> SpecArray:
     rules, whole, held = x.rules, x.whole, held_by(x, y)
     fmt = INT32 if whole else rules.fmt
-    exact = x.exact & y.exact & _fit(size, low, held, fmt)
+    exact = keep_exact(x.exact & y.exact, size, low, fmt, *_formats(held))
+    count, low, exact = (
+        z if z.shape == value.shape else np.broadcast_to(z, value.shape)
+        for z in (count, low, exact)
+    )
     if whole:
         error = np.where(exact, 0.0, np.inf)
     else:
@@ -230,11 +277,8 @@ def _combine(
     return SpecArray(rules, value, error, size, count, low, exact, None, whole, pure, held)
 
 
-def _fit(size: Array, low: Array, held: tuple[str, ...], fmt: Any) -> Array:
-    inside = fits(size, low, fmt)
-    for name in held:
-        inside = inside & fits(size, low, FORMATS[name])
-    return inside
+def _formats(held: tuple[str, ...]) -> Iterator[Format]:
+    return (FORMATS[name] for name in held)
 
 
 def _is_power(x: SpecArray) -> Array:
@@ -251,7 +295,7 @@ def _overflow(error: Array, size: Array, top: float) -> Array:
 # -- gathers -------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, eq=False)
 class Gathered:
-    """base[ids] of a base (E, K, N) and ids (M,), spread only for operations other than `@`.
+    """base[ids] of a base (E, K, N) and ids of any axes, spread only for other operations than `@`.
 
     Operators, numpy's functions and methods are installed in spec/__init__.py.
     """
@@ -267,12 +311,12 @@ class Gathered:
     @property
     def shape(self) -> tuple[int, ...]:
         """Its axes."""
-        return (len(self.ids), *self.base.shape[1:])
+        return (*self.ids.shape, *self.base.shape[1:])
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self.base.ndim
+        return self.ids.ndim + 2
 
     @property
     def mT(self) -> Gathered:
@@ -284,27 +328,133 @@ class Gathered:
         return apply(self.base, lambda z: z[self.ids])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DeferredProduct:
+    """The product of factors that broadcast to `shape`, multiplied only for the bands of a sum.
+
+    Every other operation multiplies all of it. Its operators are installed as those of `Gathered`.
+    """
+
+    factors: tuple[SpecArray | Gathered, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def rules(self) -> Rules:
+        """The factors'."""
+        return self.factors[0].rules
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def cut(self, axis: int, begin: int, end: int) -> SpecArray:
+        """Return the part between two numbers of an axis."""
+        parts = [_cut(x, axis - self.ndim + x.ndim, begin, end) for x in self.factors]
+        return functools.reduce(multiply, map(spread, parts))
+
+    def spread(self) -> SpecArray:
+        """Return all of it."""
+        return functools.reduce(multiply, map(spread, self.factors))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return iter(self.spread())
+
+
+def _cut(x: SpecArray | Gathered, axis: int, begin: int, end: int) -> SpecArray | Gathered:
+    if axis < 0 or x.shape[axis] == 1:
+        return x
+    key = (slice(None),) * axis + (slice(begin, end),)
+    if not isinstance(x, Gathered):
+        return apply(x, lambda z: z[key])
+    if axis < x.ids.ndim:
+        return Gathered(x.base, x.ids[key])
+    inner = (slice(None), *key[x.ids.ndim :])
+    return Gathered(apply(x.base, lambda z: z[inner]), x.ids)
+
+
+# Elements of a product of three axes or more that is not multiplied at once, and of its bands.
+DEFERRED, BAND = 2**16, 2**15
+
+
+def defer(x: Any, y: Any) -> DeferredProduct | None:
+    """Return the product of x and y if it is large and of floats, so that a sum may follow."""
+    rules = rules_of(x, y)
+    arrays = (SpecArray, Gathered, DeferredProduct)
+    x, y = (z if isinstance(z, arrays) else constant(z, rules) for z in (x, y))
+    try:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        return None
+    if len(shape) < 3 or math.prod(shape) <= DEFERRED:
+        return None
+    factors = (*(x.factors if isinstance(x, DeferredProduct) else (x,)), y)
+    # products are multiplied from the left, and those of integers have another format
+    if isinstance(y, DeferredProduct) or all(map(_is_whole, factors)):
+        return None
+    floats = (to_float(spread(z)) if _is_whole(z) else z for z in factors)
+    return DeferredProduct(tuple(floats), shape)
+
+
+def _is_whole(x: SpecArray | Gathered) -> bool:
+    return x.base.whole if isinstance(x, Gathered) else x.whole
+
+
+def _total_of_bands(x: DeferredProduct, axis: Any, keepdims: bool) -> SpecArray:
+    """Return the sum of a product along one axis, band after band of the longest other one.
+
+    numpy adds along one axis in the same order in bands, but not along several.
+    """
+    if not isinstance(axis, int):
+        return total(x.spread(), axis, keepdims)
+    kept = [i for i in range(x.ndim) if i != axis % x.ndim]
+    along = max(kept, key=lambda i: x.shape[i])
+    rows = max(1, BAND * x.shape[along] // math.prod(x.shape))
+    parts = []
+    for begin in range(0, x.shape[along], rows):
+        Heartbeat.give(ACTIVITY)
+        parts.append(total(x.cut(along, begin, begin + rows), axis, keepdims))
+    where = along if keepdims else kept.index(along)
+    return concatenate(parts, where)
+
+
 def spread(x: Any) -> Any:
-    """Return x with nothing left to gather."""
-    return x.spread() if isinstance(x, Gathered) else x
+    """Return x with nothing left to gather or to multiply."""
+    return x.spread() if isinstance(x, Gathered | DeferredProduct) else x
 
 
 # -- shapes and moves ----------------------------------------------------------------------------
 def index(x: SpecArray, key: Any) -> SpecArray | Gathered:
-    """x[key]: slices, None, integers, and arrays of integers, operands among them."""
+    """x[key]: slices, None, integers, masks, and arrays of integers, operands among them."""
     keys = key if isinstance(key, tuple) else (key,)
-    plain = tuple(_plain(k) for k in keys)
+    plain = tuple(to_plain(k) for k in keys)
     ids = plain[0]
     whole = len(plain) == 1 and isinstance(ids, np.ndarray) and ids.dtype.kind in "iu"
     try:
-        if whole and ids.ndim == 1 and x.ndim == 3:
+        if whole and ids.ndim and x.ndim == 3:
             return Gathered(x, np.arange(x.shape[0])[ids])
         return apply(x, lambda z: np.asarray(z[plain]))
     except IndexError as error:
         raise ValueError(f"spec: {error}") from None
 
 
-def _plain(key: Any) -> Any:
+def take(x: Any, ids: Any, axis: int | None = None) -> Any:
+    """Return the elements, or the lines along an axis, that have these numbers."""
+    x = spread(x)
+    if not isinstance(x, SpecArray):
+        return np.take(x, to_plain(ids), axis)
+    if axis is None:
+        return index(reshape(x, -1), ids)
+    return index(x, (*[slice(None)] * (axis % x.ndim), ids) if axis % x.ndim else ids)
+
+
+def to_plain(key: Any) -> Any:
+    """Return integers or a mask of a formula as a plain array; anything else as it is."""
+    if isinstance(key, Condition):
+        return key.mask
     if not isinstance(key, SpecArray):
         return key
     if not (key.whole and key.exact.all()):
@@ -339,9 +489,33 @@ def squeeze(x: SpecArray, axis: Any = None) -> SpecArray:
     return apply(x, lambda z: np.squeeze(z, axis))
 
 
-def repeat(x: SpecArray, repeats: int, axis: int | None = None) -> SpecArray:
+def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     """Repeat each element, or line: a scale for every element of its group."""
-    return apply(x, lambda z: np.repeat(z, repeats, axis))
+    x, counts = spread(x), to_plain(repeats)
+    if not isinstance(x, SpecArray):
+        return np.repeat(x, counts, axis)
+    return apply(x, lambda z: np.repeat(z, counts, axis))
+
+
+def tile(x: SpecArray, counts: Any) -> SpecArray:
+    """Repeat the whole array along its axes."""
+    return apply(x, lambda z: np.tile(z, counts))
+
+
+def moveaxis(x: SpecArray, source: Any, destination: Any) -> SpecArray:
+    """Move axes to other positions."""
+    return apply(x, lambda z: np.moveaxis(z, source, destination))
+
+
+def ravel(x: SpecArray) -> SpecArray:
+    """Return the elements along one axis."""
+    return reshape(x, -1)
+
+
+def split(x: SpecArray, parts: Any, axis: int = 0) -> list[SpecArray]:
+    """Split an axis into equal parts, or at the given positions, as views."""
+    pieces = np.split(np.arange(x.shape[axis]), to_plain(parts))
+    return [apply(x, lambda z, i=i: np.take(z, i, axis)) for i in pieces]
 
 
 def broadcast_to(x: SpecArray, shape: Sequence[int]) -> SpecArray:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 # -- calling -------------------------------------------------------------------------------------
 OPERAND_FORM = (
-    "NAME=FORMAT[AXIS, ...] followed by LOW..HIGH, optional, written, updated or any,"
-    " or NAME=VALUE|VALUE"
+    "NAME=FORMAT[AXIS, ...] followed by LOW..HIGH, offsets, ends, optional, written, updated or"
+    " any, or NAME=VALUE|VALUE"
 )
 _TENSOR = re.compile(r"(\w+)\[([^\]]*)\]\s*(.*)")
 _USES = ("written", "updated")
@@ -49,6 +49,7 @@ class Calling:
     operands: tuple[str, ...] = option(
         "NAME=...",
         "a further operand, passed by name, repeatable: scale=fp32[M], ids=int32[M] 0..7,"
+        " offsets=int32[5] offsets,"
         " bias=bf16[N] optional, out=bf16[M, N] written, alpha=1.0|0.5", name="operand",
         repeated=True
     )  # fmt: skip
@@ -96,16 +97,10 @@ class Calling:
         return None if self.spec is None else self._evaluate_spec(self.read())
 
     def _evaluate_spec(self, operands: Mapping[str, Operand | OneOf]) -> Any:
-        import numpy as np
+        from gemmproof.reference.spec import NAMES
 
-        from gemmproof.reference import spec
-
-        names = ["a", "b"]
-        names += [n for n, x in operands.items() if getattr(x, "use", "") != "written"]
-        known = {"np": np, "erf": spec.erf, "sigmoid": spec.sigmoid}
-        builtins = {"abs": np.absolute, "float": float, "int": int, "len": len, "range": range}
-        text = write_lambda("--spec", str(self.spec), names)
-        return eval(compile(text, "--spec", "eval"), {**known, "__builtins__": builtins})
+        text = write_formula(str(self.spec), operands)
+        return eval(compile(text, "--spec", "eval"), {**NAMES, "__builtins__": {}})
 
 
 def read_operand(text: str) -> tuple[str, Operand | OneOf]:
@@ -135,6 +130,8 @@ def read_operand(text: str) -> tuple[str, Operand | OneOf]:
             more["layouts"] = "any"
         elif word in _USES:
             more["use"] = word
+        elif word in ("offsets", "ends"):
+            more["values"] = word
         elif dots and all(re.fullmatch(r"-?\d{1,10}", n) for n in (low, high)):
             more["values"] = (int(low), int(high))
         else:
@@ -166,6 +163,49 @@ def write_lambda(option: str, text: str, names: Iterable[str]) -> str:
         what = getattr(error, "msg", None) or str(error)
         raise ValueError(f"{option}: got {text!r} ({what}), expected an expression") from None
     return f"lambda {', '.join(dict.fromkeys(names))}: {text.strip()}"
+
+
+def write_formula(text: str, operands: Mapping[str, Operand | OneOf]) -> str:
+    """Return a formula as a lambda of a, b, the operands that are read, and the sizes it names.
+
+    Raises ValueError, in one line, for what is no formula and for a name that is not known.
+    """
+    from gemmproof.reference.spec import NAMES
+    from gemmproof.reference.spec.names import SIZES, find_names, parse_formula, require_known
+
+    names = ["a", "b", *(n for n, x in operands.items() if getattr(x, "use", "") != "written")]
+    try:
+        tree = parse_formula(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        what = getattr(error, "msg", None) or str(error)
+        raise ValueError(f"--spec: got {text!r} ({what}), expected an expression") from None
+    try:
+        require_known(tree, dict.fromkeys(names), NAMES)
+    except ValueError as error:
+        raise ValueError(f"--spec: {error}") from None
+    read, bound = find_names(tree)
+    names += [size for size in SIZES if size in read and size not in bound]
+    body = text.strip() if _is_expression(text) else ast.unparse(tree)
+    return f"lambda {', '.join(dict.fromkeys(names))}: {body}"
+
+
+def _is_expression(text: str) -> bool:
+    """Return whether a text is one expression, not assignments before one."""
+    try:
+        ast.parse(text.strip(), mode="eval")
+    except SyntaxError:
+        return False
+    return True
+
+
+def list_functions(text: str, operands: Iterable[str]) -> list[str]:
+    """List the names of a formula's functions that Python does not have."""
+    from gemmproof.reference.spec import NAMES
+    from gemmproof.reference.spec.names import BUILTINS, find_names, parse_formula
+
+    read, bound = find_names(parse_formula(text))
+    ours = set(NAMES) - {*BUILTINS, "abs", "a", "b", *operands} - bound
+    return sorted(ours & set(read))
 
 
 def bind_call(text: str, names: Iterable[str], known: Mapping[str, Any]) -> Any:

@@ -16,6 +16,7 @@ from typing import NoReturn, TextIO
 
 from gemmproof.report.text import clean
 from gemmproof.worker.protocol import (
+    Advanced,
     CaseStarted,
     Event,
     Listener,
@@ -115,12 +116,14 @@ FEWEST_CASES, FEWEST_SHARE, FEWEST_SECONDS = 5, 0.1, 1.0
 class _Part:
     """The progress of one worker: cases done of those `total`, or another activity, as text.
 
-    `share` is the finished fraction of the work if it is not counted in cases. Of `launches` to be
-    compiled, `compiled` were. `began` and `moved` are when the first case or launch began and
-    when the last one was done. `beyond` its cases, the total work left is unknown.
+    `within` is the activity within a case. `share` is the finished fraction of the work if it is
+    not counted in cases. Of `launches` to be compiled, `compiled` were. `began` and `moved` are
+    when the first case or launch began and when the last one was done. `beyond` its cases, the
+    total work left is unknown.
     """
 
     activity: str = "loading"
+    within: str = ""
     total: int = 0
     done: int = 0
     share: float = 0.0
@@ -150,11 +153,14 @@ class _Part:
                 self.total, self.beyond = examples, False
             case CaseStarted():
                 self._take_case(event, now)
+            case Advanced():
+                self.within = event.activity
             case PartialReport() if self.drawing:
                 self.done, self.moved = self.done + 1, now
 
     def _take_case(self, event: CaseStarted, now: float) -> None:
         phase = event.phase or ("draw" if self.total else "")
+        self.within = ""
         self.drawing = phase == "draw"
         self.beyond = self.beyond and not self.drawing
         if self.launches and event.of is None:  # all of them are compiled
@@ -186,7 +192,8 @@ class _Part:
     def tell(self) -> str:
         """Return its current activity as text."""
         counted = f"{min(self.done, self.total)} of {self.total} cases"
-        return counted if self.drawing and self.total > 1 else self.activity
+        text = counted if self.drawing and self.total > 1 else self.activity
+        return f"{text}, {self.within}" if self.within else text
 
     @property
     def fraction(self) -> float:

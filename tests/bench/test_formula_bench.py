@@ -254,6 +254,15 @@ def normalise(a, b, gain):
     return c / np.abs(c).sum(1)[:, None] * gain
 
 
+def first_rows(a, b, gain):
+    rows = torch.arange(a.shape[0])[:, None]
+    return ((a.float() @ b.float()) * (rows < 250) * gain.float()).to(a.dtype)
+
+
+def mask_rows(a, b, gain, M):
+    return (a @ b) * (np.arange(M)[:, None] < 250) * gain
+
+
 @pytest.mark.parametrize(
     ("function", "operands", "spec", "heights", "widths"),
     [
@@ -266,6 +275,8 @@ def normalise(a, b, gain):
             {32, 12},
         ),
         (normalised, {"gain": Operand("bf16", "N")}, normalise, {16, 12}, {300}),
+        # a mask over row numbers beyond those of a trial
+        (first_rows, {"gain": Operand("bf16", "N")}, mask_rows, {300}, {32, 12}),
     ],
 )
 def test_no_axis_is_cut_where_the_formula_does_not_admit_it(

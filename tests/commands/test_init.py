@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ast
 import os
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.support.cli_project import refuse
 from tests.support.lanes import first_of_each
 from tests.support.pytest_project import run_pytest
 
 from gemmproof.cli import main
+from gemmproof.reference.spec import Rules, evaluate
 
 ROOT = Path(__file__).parents[2]
 KERNELS = """
@@ -144,6 +147,21 @@ def test_the_hook_finds_the_kernel_from_any_folder(project, command, launch, con
     assert imported == imported & {x.id for x in nodes if isinstance(x, ast.Name)}
     name = launch.rpartition(".")[2]
     assert load_registered(project / folder / "conftest.py") == [[name, launch, *contract]]
+
+
+def test_a_formula_gets_its_names_from_a_module_of_its_own(project):
+    spec = "acc = a @ b; where(arange(M)[:, None] >= 1, relu(acc), 0) + bf16(s) * abs(float(1))"
+    command = ["init", "right.py:matmul", "--operand", "s=fp32[N]", "--spec", spec]
+    assert main([*command, "--call", "matmul(a, b)"]) == 0
+    text = Path("conftest.py").read_text()
+    assert "    from gemmproof.formulas import arange, bf16, relu, where\n" in text
+    assert "import numpy" not in text
+    (kernel,) = runpy.run_path("conftest.py")["pytest_gemm_kernels"]()
+    a = b = np.ones((2, 2), np.float16), "fp16"
+    given = {"a": a, "b": b, "s": (np.full(2, 1 + 2.0**-9, np.float32), "fp32")}
+    sizes = {"M": 2, "N": 2, "K": 2}
+    (c,) = evaluate(lambda **named: kernel.calculate(named, sizes), given, Rules())
+    assert c.value.tolist() == [[1, 1], [3, 3]]
 
 
 def test_files_that_are_there_stay_without_force(project, capsys):

@@ -2,6 +2,7 @@
 
 from gemmproof.terminal import Course, format_seconds
 from gemmproof.worker.protocol import (
+    Advanced,
     CaseStarted,
     ModelCheckStarted,
     PartialReport,
@@ -198,6 +199,17 @@ def test_assumptions_of_a_check_have_a_time_left():
 def test_times_are_those_that_a_person_would_say():
     texts = {0: "1 s", 0.2: "1 s", 8.1: "9 s", 12: "15 s", 51: "55 s", 61: "1 min", 400: "7 min"}
     assert {seconds: format_seconds(seconds) for seconds in texts} == texts
+
+
+def test_a_long_activity_within_a_case_is_named():
+    clock, course = follow("matmul")
+    course(Started(100))
+    case(course, clock, 0.5)
+    course(CaseStarted("{}", "draw"))
+    course(Advanced("evaluating the formula"))
+    assert course.tell() == "matmul: 1 of 100 cases, evaluating the formula"
+    course(Advanced())
+    assert course.tell() == "matmul: 1 of 100 cases"
 
 
 def test_names_cannot_move_the_cursor():

@@ -175,7 +175,7 @@ class Waits:
 def test_heartbeats_are_the_parents(monkeypatch, tmp_path):
     log = tmp_path / "log"
 
-    def beat():
+    def beat(activity=""):
         with log.open("a") as file:
             file.write(f"{os.getpid()}\n")
 

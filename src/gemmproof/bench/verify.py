@@ -18,7 +18,7 @@ from gemmproof.bench.timed_calls import Leg, poison
 from gemmproof.properties.cases.data import TORCH_DTYPES, as_tensor, format_of_tensor
 from gemmproof.properties.contract import ROLES, evaluate_relation
 from gemmproof.properties.judges.exact_values import judge_stored
-from gemmproof.properties.kernel import UPDATED, KernelUnderTest, Operand
+from gemmproof.properties.kernel import UPDATED, KernelUnderTest, Operand, list_parameters
 from gemmproof.reference.arithmetic import Array, round_to, widen
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.reference.spec import Rules, SpecArray, SpecError, evaluate
@@ -303,15 +303,18 @@ def _list_blocks(spans: Spans, last: int) -> list[tuple[int, Block]]:
 
 def _choose_spans(declared: Stated, buffers: Buffers, target: str | None) -> Spans:
     """Cut as many axes into blocks as the formula admits, by trial: its value for a block of a part
-    of c is its value for the part. Columns that are normalised, or an operand of row numbers, leave
-    an axis whole.
+    of c is its value for the part. Columns that are normalised, an operand of row numbers, or a
+    formula that names its size, leave an axis whole.
     """
     sizes, shapes = declared.sizes, [shape for _, shape in declared.axes.values()]
     axes_of_c: list[str] = [axis for axis in ("batch", "M", "N") if axis in sizes]
+    named = list_parameters(declared.kernel.spec) if declared.kernel.spec else ()
     texts = {axis: list_texts(axis, shapes) for axis in axes_of_c}
     whole = {axis: [(0, sizes[axis])] for axis in texts}
     cut_up = {
-        axis: whole[axis] if _may_hold_indices(declared, axis) else find_spans(axis, sizes, own)
+        axis: whole[axis]
+        if axis in named or _may_hold_indices(declared, axis)
+        else find_spans(axis, sizes, own)
         for axis, own in texts.items()
     }
     reason = ""
@@ -377,7 +380,9 @@ def _evaluate(declared: Stated, buffers: Buffers, target: str | None, block: Blo
         inputs[name] = (to_storage(part), fmt)
     rules = Rules(target, kernel.contract.accumulator)
     try:
-        results = evaluate(lambda **named: kernel.calculate(named), inputs, rules)
+        sizes = {axis: n for axis, n in declared.sizes.items() if axis in LENGTHS or axis == "K"}
+        sizes |= {axis: stop - start for axis, (start, stop) in block.items()}
+        results = evaluate(lambda **named: kernel.calculate(named, sizes), inputs, rules)
     except SpecError as error:
         raise TargetError(f"{error} (at {label})") from None
     shape = tuple(stop - start for start, stop in block.values())

@@ -24,8 +24,10 @@ from gemmproof.target import (
     KernelRef,
     Target,
     TargetError,
+    list_functions,
     package_of,
     parse,
+    write_formula,
     write_lambda,
 )
 from gemmproof.terminal import progress
@@ -194,9 +196,10 @@ def conftest_text(
             "",
             "@pytest.hookimpl(optionalhook=True)  # pytest runs without gemmproof too",
             f"def {HOOK}():",
-            *["    import numpy as np"] * ("np." in (calling.spec or "")),
+            *["    import numpy as np"] * ("np" in _list_functions(calling)),
             *["    import torch"] * ("torch." in (calling.call or "")),
             f"    from gemmproof import {', '.join(_list_names(calling))}",
+            *_import_functions(calling),
             *imports,
             "",
             f"    contract = Contract({write_contract(contract)})",
@@ -208,8 +211,17 @@ def conftest_text(
 
 def _list_names(calling: Calling) -> list[str]:
     used = {type(operand).__name__ for operand in calling.read().values()}
-    functions = [f for f in ("erf", "sigmoid") if f"{f}(" in (calling.spec or "")]
-    return ["Contract", "KernelUnderTest", *sorted(used), *functions]
+    return ["Contract", "KernelUnderTest", *sorted(used)]
+
+
+def _list_functions(calling: Calling) -> list[str]:
+    """List the names of the formula that it neither defines nor gets as arguments."""
+    return list_functions(calling.spec, calling.read()) if calling.spec is not None else []
+
+
+def _import_functions(calling: Calling) -> list[str]:
+    own = [name for name in _list_functions(calling) if name != "np"]
+    return [f"    from gemmproof.formulas import {', '.join(own)}"] * bool(own)
 
 
 def _write_kernel(
@@ -225,8 +237,7 @@ def _write_kernel(
     launch = write_lambda("--call", calling.call, names) if calling.call else function
     entries = (f'        "{name}": {write_value(x)},' for name, x in operands.items())
     lines += ["    operands = {", *entries, "    }"]
-    read = (n for n in names if getattr(operands.get(n), "use", "") != "written")
-    spec = "None" if calling.spec is None else write_lambda("--spec", calling.spec, read)
+    spec = "None" if calling.spec is None else write_formula(calling.spec, operands)
     values = "memory_only=True" if calling.memory_only else f"spec={spec}"
     return [
         *lines,

@@ -251,7 +251,7 @@ def _count_values(x: Operand) -> int:
     if x.values is None or callable(x.values):
         return MOST_INDICES
     low, high = x.values
-    return high - low + 1
+    return int(high - low + 1)
 
 
 def _measure(case: Case, survey: Survey) -> int:

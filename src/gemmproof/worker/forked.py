@@ -55,7 +55,7 @@ def run_forked(
             with suppress(OSError):
                 os.setpgid(0, 0)
             die_with_parent()
-            Heartbeat.send = staticmethod(lambda: None)  # the parent sends heartbeats
+            Heartbeat.send = staticmethod(lambda activity="": None)  # the parent sends heartbeats
             task(sender.send)
         except KeyboardInterrupt:  # of a signal
             os._exit(INTERRUPTED)

@@ -117,7 +117,12 @@ class ModelCheckStarted:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """A heartbeat: a simulation, a launch or a candidate of a shrink made progress."""
+    """A heartbeat: a simulation, a launch or a candidate of a shrink made progress.
+
+    `activity` is what takes its time, as text, if it is no case by itself.
+    """
+
+    activity: str = ""
 
 
 @dataclass(frozen=True, slots=True)

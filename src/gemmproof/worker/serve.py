@@ -67,7 +67,7 @@ def main(folder: str) -> None:
 
 def serve(call: WorkerCall, context: WorkerContext) -> Any:
     """WorkerCall the function with a record of the type that it declares; return its result."""
-    Heartbeat.send = staticmethod(lambda: context.emit(Advanced()))
+    Heartbeat.send = staticmethod(lambda activity="": context.emit(Advanced(activity)))
     module, _, name = call.function.partition(":")
     function = getattr(import_module(module), name)
     declared = SimpleNamespace(__annotations__={"request": function.__annotations__["request"]})

@@ -11,6 +11,8 @@ from tests.corpora.families.row_scales import FAMILY, scaled_mm
 
 from gemmproof import Contract, KernelUnderTest, Operand, check, multiple_of
 from gemmproof.kernels import matmul
+from gemmproof.properties.cases.case import Case
+from gemmproof.properties.cases.operands import operands as allocate
 from gemmproof.properties.kernel import ContractError
 from gemmproof.reference.spec import SpecError
 
@@ -128,9 +130,27 @@ def test_values_are_of_a_range_or_of_a_function():
         assert zero.numel() == 0 or (0 <= zero.min() <= zero.max() <= 15)
 
 
+def test_offsets_and_ends_of_groups_ascend_to_m():
+    operands = {"offsets": Operand("int32", 5, "offsets"), "ends": Operand("int32", 4, "ends")}
+    kernel = KernelUnderTest("f", len, operands=operands, spec=len)
+    drawn = []
+    for seed in range(30):
+        case = Case(9, 2, 2, seed=seed)
+        given = allocate(case, kernel)
+        offsets, ends = (given[name].tensor.tolist() for name in operands)
+        assert (offsets[0], offsets[-1], ends[-1]) == (0, 9, 9)
+        assert (offsets, ends) == (sorted(offsets), sorted(ends))
+        drawn.append(offsets)
+    assert {len(set(x)) < 5 for x in drawn} == {True, False}  # empty groups, or none
+    written = repr(operands["offsets"])
+    assert written == "Operand('int32', 5, values='offsets')"
+    assert eval(written) == operands["offsets"]
+
+
 @pytest.mark.parametrize(
     ("construct", "message"),
     [
+        (lambda: Operand("int8", "M", "offset"), "operand values: got 'offset' for int8, expected"),
         (lambda: Operand("fp7", "M"), "operand format: got 'fp7', expected one of fp16"),
         (
             lambda: KernelUnderTest("f", len, operands={"s": Operand("fp32", "M +")}, spec=len),

@@ -3,6 +3,7 @@
 import tracemalloc
 
 import numpy as np
+from tests.reference.spec.spec_ways import floats
 
 from gemmproof.reference.spec import Rules, evaluate
 
@@ -24,6 +25,20 @@ def test_gathered_expert_matrices_are_not_copied():
     assert peak < M * K * N * 8  # less than one array of all gathered matrices
     true = np.stack([w[ids[m]].astype(float) @ a[m].astype(float) for m in range(M)])
     assert (np.abs(c.value - true) <= c.bound * 2.0**-20).all()
+
+
+def test_a_product_of_every_choice_and_k_is_not_held_at_once():
+    rng, M, T, N, K, E = np.random.default_rng(1), 60, 2, 70, 64, 8
+    a, b = (floats(rng, "fp16", *shape) for shape in ((M, K), (E, N, K)))
+    ids = rng.integers(0, E, (M, T)).astype(np.int32)
+    given = {"a": (a, "fp16"), "b": (b, "fp16"), "ids": (ids, "int32")}
+    tracemalloc.start()
+    (c,) = evaluate(lambda a, b, ids: (a[:, None, None, :] * b[ids]).sum(-1), given, Rules())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # every SpecArray has six arrays, and a product makes more
+    assert peak < 2 * M * T * N * K * 8
+    assert c.shape == (M, T, N)
 
 
 def test_gathered_matrices_are_arrays_like_others():
