@@ -35,6 +35,11 @@ class Prediction:
     free: str | None
     unseen: bool = False
 
+    @property
+    def uses_atomics(self) -> bool:
+        """True if a launch adds by atomics, in whatever order programs run."""
+        return any(launch.atomics for launch in self.judged.launches)
+
 
 def find_target(capability: tuple[int, int] | None) -> str | None:
     """Return the simulator's target with a capability, or None if there is no model of it."""
