@@ -16,7 +16,7 @@ from gemmproof.properties.cases.generate import list_relations
 from gemmproof.properties.judges import exact_values, metamorphic
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.observation import ObservedCase
-from gemmproof.reference.arithmetic import Array, round_to, widen
+from gemmproof.reference.arithmetic import Array, round_to, widen, widen_nearest
 from gemmproof.reference.bounds import special_values
 from gemmproof.reference.formats import FORMATS, Format
 from gemmproof.reference.simulation import Launch
@@ -167,7 +167,7 @@ def _is_changed(observation: ObservedCase) -> bool:
     case = observation.case
     sides = {"permuted_rows": case.M, "permuted_columns": case.N}
     is_moved = sides.get(case.compare or "", 2) > 1
-    return is_moved and bool(np.any(widen(observation.result) != 0))
+    return is_moved and bool(np.any(widen_nearest(observation.result) != 0))
 
 
 def _list_related(kernel: KernelUnderTest) -> tuple[str, ...]:

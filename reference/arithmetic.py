@@ -51,6 +51,11 @@ def widen(x: Array) -> Array:
     return wide
 
 
+def widen_nearest(x: Array) -> Array:
+    """Return the same values as float64, those of 64-bit integers rounded to nearest."""
+    return x.astype(np.float64) if x.dtype.kind in "iu" else widen(x)
+
+
 # Every fp16 code as float32: looking one up takes less time than numpy's conversion.
 with np.errstate(invalid="ignore"):
     _FP16_VALUES = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)

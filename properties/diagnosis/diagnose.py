@@ -20,7 +20,7 @@ from gemmproof.properties.finding import Finding
 from gemmproof.properties.judges import exact_values
 from gemmproof.properties.kernel import WRITTEN
 from gemmproof.properties.observation import ObservedCase
-from gemmproof.reference.arithmetic import Array, round_to, widen
+from gemmproof.reference.arithmetic import Array, round_to, widen, widen_nearest
 from gemmproof.reference.bounds import bound_rounding
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, Format
 
@@ -43,7 +43,7 @@ def diagnose(finding: Finding, own: ObservedCase, shown: Sequence[ObservedCase])
         return finding  # its cause is known
     if exact_values.list_reorders(first):
         return finding  # elements in another order look like many other faults
-    unused, got = sorted(first.unused_operands), widen(first.result)
+    unused, got = sorted(first.unused_operands), widen_nearest(first.result)
     if unused and np.isnan(got).any() and not np.isnan(exact_values.exact(first)).any():
         # only an operand that the formula does not read holds NaN here
         message = f"{finding.message}: as if {unused[0]} were read"
@@ -52,7 +52,7 @@ def diagnose(finding: Finding, own: ObservedCase, shown: Sequence[ObservedCase])
         explained = _explain(finding, shown)
         if explained is not None:
             return explained
-    values = widen(own.result)[exact_values.mark_wrong(own, finding.property)]
+    values = widen_nearest(own.result)[exact_values.mark_wrong(own, finding.property)]
     if not np.isfinite(values).all() and all(map(_are_finite, (own, *shown))):
         value = "NaN" if np.isnan(values).any() else "Inf"
         message = f"{finding.message}: {value} from finite operands"
@@ -168,7 +168,7 @@ def _explains(
     c, out, between = hypothesis.evaluate(), observation.out, hypothesis.between
     if c is None or c.exact.shape != observation.result.shape:
         return False
-    got, held = widen(observation.result), exact_values.held_by(observation)
+    got, held = widen_nearest(observation.result), exact_values.held_by(observation)
     stored = c if between is None else bound_rounding(c, between, held)
     allowed = bound_rounding(stored, out, held).error
     with np.errstate(invalid="ignore"):
@@ -219,7 +219,7 @@ def _loses_no_more(observation: ObservedCase, **rules: str) -> bool:
         return False
     allowed = bound_rounding(evaluated, observation.out, FORMATS["fp32"]).error
     with np.errstate(invalid="ignore"):
-        near = np.abs(widen(observation.result) - evaluated.exact) <= allowed
+        near = np.abs(widen_nearest(observation.result) - evaluated.exact) <= allowed
     return bool(near.all() and np.isfinite(allowed).all())
 
 

@@ -16,7 +16,14 @@ from gemmproof.properties.contract import ROLES
 from gemmproof.properties.judges import exact_values
 from gemmproof.properties.kernel import WRITTEN
 from gemmproof.properties.observation import ObservedCase, axes_of, axis_named, introduce
-from gemmproof.reference.arithmetic import Array, format_of, round_to, truncate_tf32, widen
+from gemmproof.reference.arithmetic import (
+    Array,
+    format_of,
+    round_to,
+    truncate_tf32,
+    widen,
+    widen_nearest,
+)
 from gemmproof.reference.bounds import Accumulated
 from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, Format
 
@@ -422,7 +429,7 @@ def _list_lanes_beyond_k(observation: ObservedCase) -> Iterator[Hypothesis]:
     """Yield lanes from K to the end of a block that are added: ones in a, and one number in b."""
     along = {name: _find_k(observation, name) for name in ROLES}
     wrong = exact_values.not_exact(observation)
-    off = widen(observation.result)[wrong] - exact_values.exact(observation)[wrong]
+    off = widen_nearest(observation.result)[wrong] - exact_values.exact(observation)[wrong]
     if None in along.values() or not len(off) or not np.isfinite(off).all():
         return
     for lanes in sorted({-observation.case.K % n for n in list_blocks(observation, 2)} - {0}):

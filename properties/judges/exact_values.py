@@ -15,7 +15,7 @@ from gemmproof.properties.cases.operands import stored_elements
 from gemmproof.properties.finding import Finding, Mismatch, make_finding
 from gemmproof.properties.kernel import WRITTEN
 from gemmproof.properties.observation import ObservedCase, remember, word
-from gemmproof.reference.arithmetic import Array, round_to, widen
+from gemmproof.reference.arithmetic import Array, round_to, widen, widen_nearest
 from gemmproof.reference.bounds import (
     Accumulated,
     bound_accumulation,
@@ -245,9 +245,15 @@ def error_and_bound(observation: ObservedCase) -> tuple[Array, Array]:
     bound = bound_rounding(accumulator(observation), observation.out, held_by(observation)).error
     bound = np.where(np.isfinite(np.asarray(exact(observation), np.float64)), bound, np.inf)
     with np.errstate(invalid="ignore"):
-        error = np.abs(widen(observation.result) - exact(observation))
+        error = np.abs(widen_nearest(observation.result) - exact(observation))
     error[np.isnan(error)] = np.inf
-    return error, bound
+    return error, bound + _rounding_to_float64(observation.result)
+
+
+def _rounding_to_float64(x: Array) -> Array:
+    """Return the most that a 64-bit integer loses as a float64; 0 for what is exact."""
+    size = np.abs(widen_nearest(x))
+    return np.where((x.dtype.kind in "iu") & (size > 2.0**53), np.spacing(size) / 2, 0.0)
 
 
 def judge_stored(got: Array, c: SpecArray, out: Format) -> tuple[Array, Array]:
@@ -258,8 +264,9 @@ def judge_stored(got: Array, c: SpecArray, out: Format) -> tuple[Array, Array]:
     """
     bound = bound_rounding(Accumulated(c.value, c.bound), out, "fp32").error
     with np.errstate(invalid="ignore"):
-        error = np.abs(widen(got) - c.value)
+        error = np.abs(widen_nearest(got) - c.value)
         error[np.isnan(error)] = np.inf
+        bound = bound + _rounding_to_float64(got)
         wrong = (error > bound) & np.isfinite(c.value) | c.exact & _differs(got, c.value, out)
     return wrong, bound
 

@@ -14,7 +14,7 @@ from gemmproof.properties.contract import ANY
 from gemmproof.properties.finding import Finding, Mismatch, make_finding, place_of
 from gemmproof.properties.judges import exact_values
 from gemmproof.properties.observation import ObservedCase, Related, RelatedCall, word
-from gemmproof.reference.arithmetic import Array, bits, round_to, widen
+from gemmproof.reference.arithmetic import Array, bits, round_to, widen, widen_nearest
 from gemmproof.reference.formats import FORMATS
 
 NAME = "symmetries"
@@ -128,7 +128,7 @@ def judge(observation: ObservedCase) -> Iterator[Finding]:
         same |= _may_saturate(observation, there)
     if observation.case.compare == "scaled":
         # values beyond the range of the output format may have saturated
-        wide = np.abs(widen(here))
+        wide = np.abs(widen_nearest(here))
         same |= ~np.isfinite(wide) | (
             wide == observation.out.max * 2.0 ** -sum(find_scales(observation))
         )
@@ -139,7 +139,7 @@ def judge(observation: ObservedCase) -> Iterator[Finding]:
         error, bound = exact_values.error_and_bound(observation)
         allowed = 2 * bound
         with np.errstate(invalid="ignore"):
-            apart = np.abs(widen(here) - widen(there))
+            apart = np.abs(widen_nearest(here) - widen_nearest(there))
         same |= (apart <= allowed) | ~np.isfinite(bound) | (error > bound)
     wrong = Mismatch.of(~same)
     if wrong is not None:

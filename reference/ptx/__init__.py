@@ -1,8 +1,9 @@
 """Inline PTX assembly, parsed and evaluated in numpy."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from gemmproof.reference.ptx.instruction_operands import (
 
 # -- registers -----------------------------------------------------------------------------------
 # LLVM's register classes of NVPTX
+_OPERAND = re.compile(r"\$(\$|\d+|\{\d+\})")
 _WIDTHS = {"c": 16, "h": 16, "r": 32, "f": 32, "l": 64, "d": 64}
 
 
@@ -94,8 +96,7 @@ def lay_out(
     constraints: str, ins: Sequence[np.dtype[Any]], outs: Sequence[np.dtype[Any]], pack: int
 ) -> RegisterLayout:
     """Lay out operands of these dtypes by LLVM's constraint string; UnknownAsm if they differ."""
-    codes = [code.strip() for code in constraints.split(",")]
-    codes = [code for code in codes if code and not code.startswith("~")]
+    codes = _split_constraints(constraints)
     operands = [(np.dtype(d), True) for d in outs] + [(np.dtype(d), False) for d in ins]
     registers: dict[str, Register] = {}
     groups: list[TensorRegisters] = []
@@ -119,6 +120,12 @@ def lay_out(
             f" and pack={pack}"
         )
     return RegisterLayout(tuple(groups[: len(outs)]), tuple(groups[len(outs) :]), registers, pack)
+
+
+def _split_constraints(constraints: str) -> list[str]:
+    """Return the constraint of each operand."""
+    codes = [code.strip() for code in constraints.split(",")]
+    return [code for code in codes if code and not code.startswith("~")]
 
 
 def _share(dtype: np.dtype[Any], pack: int) -> int:
@@ -145,7 +152,45 @@ def _allot(
     )
 
 
-__all__ = ["Assembly", "UnknownAsm", "compile_asm"]
+# -- constants -----------------------------------------------------------------------------------
+_CONSTANT = ("n", "i")  # constraints of operands that LLVM writes as literals
+
+
+def list_constants(
+    constraints: str, ins: Sequence[np.dtype[Any]], outs: Sequence[np.dtype[Any]], pack: int
+) -> list[int]:
+    """Return the numbers of the inputs whose constraints ask for a constant."""
+    codes = _split_constraints(constraints)
+    rows = _number_operands(ins, outs, pack)
+    return [i for i, row in enumerate(rows) if {*codes[row.start : row.stop]} & {*_CONSTANT}]
+
+
+def bind_constants(
+    asm: str, constraints: str, ins: Sequence[np.dtype[Any]], outs: Sequence[np.dtype[Any]],
+    pack: int, constants: Mapping[int, int],
+) -> tuple[str, str]:  # fmt: skip
+    """Return the text with these constants of inputs as literals, and the other constraints."""
+    codes, rows = _split_constraints(constraints), _number_operands(ins, outs, pack)
+    literals = {n: str(number) for i, number in constants.items() for n in rows[i]}
+    kept = [n for n in range(len(codes)) if n not in literals]
+    names = literals | {n: f"${i}" for i, n in enumerate(kept)}
+
+    def rename(match: re.Match[str]) -> str:
+        number = match[1].strip("{}")
+        return names.get(int(number), match[0]) if number != "$" else match[0]
+
+    return _OPERAND.sub(rename, asm), ",".join(codes[n] for n in kept)
+
+
+def _number_operands(
+    ins: Sequence[np.dtype[Any]], outs: Sequence[np.dtype[Any]], pack: int
+) -> list[range]:
+    """Return the numbers of the operands of each input."""
+    ends = list(accumulate(pack // _share(np.dtype(dtype), pack) for dtype in (*outs, *ins)))
+    return [range(begin, end) for begin, end in pairwise([0, *ends])][len(outs) :]
+
+
+__all__ = ["Assembly", "UnknownAsm", "bind_constants", "compile_asm", "list_constants"]
 
 Env = dict[str, Array]
 
@@ -211,9 +256,7 @@ def compile_asm(
 def _parse(asm: str, layout: RegisterLayout) -> Iterator[Instruction]:
     text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", asm, flags=re.S)
     # the registers of operands get names that no program can spell
-    text = re.sub(
-        r"\$(\$|\d+|\{\d+\})", lambda m: "$" if m[1] == "$" else f"#{m[1].strip('{}')}", text
-    )
+    text = _OPERAND.sub(lambda m: "$" if m[1] == "$" else f"#{m[1].strip('{}')}", text)
     scopes: list[Scope] = [dict(layout.registers)]
     at, blocks = 0, 0
     for statement in re.finditer(r"\s*(?:([{}])|([^;{}]*(?:\{[^}]*\}[^;{}]*)*);)", text):

@@ -285,6 +285,7 @@ class ConcreteRun:
     def _forget(self, view: TensorView, reason: str) -> None:
         buffer = self.buffers.setdefault(view.storage, Buffer(*(np.zeros(0),) * 3))
         buffer.unclear = buffer.unclear or reason
+        buffer.empty[...] = False  # any element may be written
 
     def read_result(self, view: TensorView) -> np.ndarray:
         """Return the numbers of a result. Raises Undetermined if they are not known."""

@@ -13,11 +13,12 @@ from triton.runtime.errors import OutOfResources
 from gemmproof.backends.autotune import force
 from gemmproof.backends.cuda import MOST_CASES, select_cases
 from gemmproof.backends.cuda_device import allocate, find_changes
-from gemmproof.backends.predict import _find_freedom, find_target
+from gemmproof.backends.predict import _find_freedom, find_target, predict
 from gemmproof.engine.observe import CaseNotRunnable
 from gemmproof.properties.cases.case import Case
 from gemmproof.properties.cases.operands import operands
 from gemmproof.properties.judges.determinism import agree
+from gemmproof.properties.kernel import KernelUnderTest
 
 
 def test_the_share_has_every_configuration_and_layout_and_is_smallest_first():
@@ -126,7 +127,25 @@ def test_its_bits_are_compared_only_where_sums_are_exact(fill, exact, spec, free
     launch = SimpleNamespace(rounds=("dot",), atomics=False)
     case = SimpleNamespace(fill=fill, sums_are_exact=exact)
     observation = SimpleNamespace(launches=[launch], case=case, kernel=SimpleNamespace(spec=spec))
-    freedom = _find_freedom(observation, [])
+    freedom = _find_freedom(observation, SimpleNamespace(sums=[], functions=[]))
     assert (freedom is not None) is free
     if free:
         texts("why the bits of a dot are not compared", freedom)
+
+
+# -- torch's own approximations --------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("operation", "function"),
+    [
+        (lambda c, a: c / 3, "div"),  # a product with the reciprocal on a GPU
+        (lambda c, a: c.sigmoid_(), "sigmoid"),
+        (lambda c, a: torch.softmax(c, dim=-1), "softmax"),
+        (lambda c, a: c / a.abs().amax(dim=1, keepdim=True), None),
+        (lambda c, a: c * 2, None),
+    ],
+)
+def test_bits_of_functions_of_torch_are_not_predicted(operation, function):
+    kernel = KernelUnderTest("mine", lambda a, b: operation(kernels.plain(a, b), a))
+    free = predict(kernel, Case(5, 6, 7, fill="normal"), "sm_90", 132).free
+    expected = None if function is None else f"torch's {function}, which a GPU computes otherwise"
+    assert free == expected

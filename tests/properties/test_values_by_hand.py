@@ -136,3 +136,16 @@ def test_a_contract_that_declares_an_fp16_accumulator_allows_it():
     contract = wide(accumulator="fp16")
     assert names(outcome_of(case, narrow_sums("fp16"), contract=contract)) == []
     assert names(outcome_of(case, narrow_sums("bf16"), contract=contract)) == [exact_values.BOUND]
+
+
+@pytest.mark.parametrize(("more", "expected"), [(0, []), (1, ["exact_on_integers"])])
+def test_integers_beyond_those_of_float64_are_compared(more, expected):
+    """Some are no float64, which the bound compares with."""
+    case = Case(6, 5, 64, "int8", seed=3)
+
+    def shifted(a, b):
+        return (product(a, b, "int64") << 45) + more
+
+    outcome = outcome_of(case, shifted, spec=lambda a, b: (a @ b) * 2.0**45)
+    assert names(outcome) == expected
+    assert exact_values.BOUND in judge(outcome).applied

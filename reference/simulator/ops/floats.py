@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,13 @@ from gemmproof.reference import bitwise
 from gemmproof.reference.arithmetic import float_to_integer, round_float, round_to, to_fp32
 from gemmproof.reference.formats import FORMATS
 from gemmproof.reference.libdevice import function_of
-from gemmproof.reference.ptx import UnknownAsm, compile_asm
+from gemmproof.reference.ptx import (
+    Assembly,
+    UnknownAsm,
+    bind_constants,
+    compile_asm,
+    list_constants,
+)
 from gemmproof.reference.simulation import Unsupported
 from gemmproof.reference.simulator import session
 from gemmproof.reference.simulator.ops.registry import elementwise, operation
@@ -313,19 +321,35 @@ def _build_assembly(op: Op) -> Callable[..., Any]:
     shape = op.operand_types[0].shape if op.operand_types else op.types[0].shape
     sources = [kind.dtype.numpy for kind in op.operand_types]
     results = [kind.dtype.numpy for kind in op.types]
+    types = op.attrs["constraints"], sources, results, pack
+    fixed: list[int] = []
+
+    @lru_cache
+    def compile_with(*numbers: int) -> Assembly:
+        constants = dict(zip(fixed, numbers, strict=True))
+        text, constraints = bind_constants(asm, *types, constants)
+        rest = [dtype for i, dtype in enumerate(sources) if i not in constants]
+        return compile_asm(text, constraints, rest, results, pack)
+
     try:
-        assembly = compile_asm(asm, op.attrs["constraints"], sources, results, pack)
+        fixed += list_constants(*types)
+        compile_with(*[0] * len(fixed))
     except UnknownAsm as error:
         raise Unsupported(f"inline assembly {' '.join(asm.split())[:80]!r}: {error}") from None
 
     def compute(*values: Value) -> Any:
         """Neighbouring lanes share registers, so a lane is as undefined as its group."""
+        numbers = [int(values[i].data.flat[0]) for i in fixed]
+        if any((values[i].data != n).any() for i, n in zip(fixed, numbers, strict=True)):
+            raise session.kernel_error("inline assembly: constraint n needs a constant operand")
+        assembly = compile_with(*numbers)
         for rounding in assembly.rounds:
             session.note_rounding(rounding)
         programs = max((len(v.data) for v in values), default=1)
         full = (programs, *shape)
         flat = [np.ascontiguousarray(np.broadcast_to(v.data, full)).reshape(-1) for v in values]
-        arrays = assembly.run(flat)
+        variable = [x for i, x in enumerate(flat) if i not in fixed]
+        arrays = assembly.run(variable, math.prod(full))
         poison = union(*(v.poison for v in values))
         if poison is not None and pack > 1:
             groups = np.broadcast_to(poison, full).reshape(-1, pack)

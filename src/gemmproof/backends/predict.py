@@ -17,6 +17,13 @@ from gemmproof.reference.gpus import GPUS
 
 # Operators of torch whose order of summation is the library's own on each device.
 _SUMS = ("sum", "mean", "mm", "bmm", "addmm", "baddbmm", "dot", "mv", "cumsum", "prod", "norm")
+# Those that torch computes otherwise on a GPU: approximations, as everywhere, and a division by a
+# number of the host, which is a product with its reciprocal there.
+_FUNCTIONS = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "rsqrt", "sin", "cos", "tan",
+    "tanh", "sigmoid", "silu", "gelu", "erf", "erfc", "softmax", "log_softmax", "softplus", "mish",
+    "elu", "hardswish", "hardsigmoid", "logsumexp", "native_layer_norm", "rms_norm",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,11 @@ class Prediction:
     lacks: str | None
     free: str | None
     unseen: bool = False
+
+    @property
+    def uses_atomics(self) -> bool:
+        """True if a launch adds by atomics, in whatever order programs run."""
+        return any(launch.atomics for launch in self.judged.launches)
 
 
 def find_target(capability: tuple[int, int] | None) -> str | None:
@@ -71,11 +83,13 @@ def _simulate(
     lacks = None if raised is None or observation.is_known else raised.text
     judged = judge(observation)
     judged = replace(judged, findings=tuple(replace(f, case=case) for f in judged.findings))
-    return Prediction(observation, judged, chosen, lacks, _find_freedom(observation, watch.sums))
+    return Prediction(observation, judged, chosen, lacks, _find_freedom(observation, watch))
 
 
-def _find_freedom(observation: ObservedCase, sums: list[str]) -> str | None:
+def _find_freedom(observation: ObservedCase, watch: _Watch) -> str | None:
     """Return which order a compiler, a scheduler or a library is free to choose, or None."""
+    if watch.functions:
+        return f"torch's {watch.functions[0]}, which a GPU computes otherwise"
     for launch in observation.launches:
         if {"/", "math"} & set(launch.rounds):
             return "a division or a function that the device approximates"
@@ -93,15 +107,16 @@ def _find_freedom(observation: ObservedCase, sums: list[str]) -> str | None:
             return "the order of a reduction"
         if "fma" in rounds:
             return "a product and a sum that the compiler may fuse"
-    return f"the order of torch's {sums[0]}" if sums else None
+    return f"the order of torch's {watch.sums[0]}" if watch.sums else None
 
 
 class _Watch(TorchDispatchMode):
-    """Within this context, `sums` records every operator of _SUMS that is called."""
+    """Within this context, `sums` and `functions` record operators that a GPU rounds otherwise."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sums: list[str] = []
+        self.functions: list[str] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -111,4 +126,13 @@ class _Watch(TorchDispatchMode):
         name = func._schema.name.partition("::")[2]
         if name in _SUMS:
             self.sums.append(name)
+        elif name.strip("_") in _FUNCTIONS or _divides_by_number(name, args):
+            self.functions.append(name.strip("_"))
         return func(*args, **(kwargs or {}))
+
+
+def _divides_by_number(name: str, args: Any) -> bool:
+    """Return whether an operator divides floats by a number, or by a tensor of no dimensions."""
+    if name not in ("div", "div_", "true_divide", "true_divide_") or len(args) < 2:
+        return False
+    return args[0].is_floating_point() and getattr(args[1], "ndim", 0) == 0

@@ -96,7 +96,7 @@ class CapturedLaunch:
             if len(path) == 1 and any(name == DIVISIBILITY for name, _ in attributes)
         }
         for i, parameter in enumerate(self.source.fn.params):
-            kind = self.source.signature.get(parameter.name, "")
+            kind = str(self.source.signature.get(parameter.name, ""))  # or a tuple of kinds
             if not parameter.is_constexpr and _SPECIALISED.fullmatch(kind):
                 is_one = parameter.name in constants and constants[parameter.name] == 1
                 specialised[parameter.name] = "1" if is_one else "16" if i in divisible else ""
@@ -105,7 +105,8 @@ class CapturedLaunch:
     @property
     def descriptors(self) -> list[str]:
         """The types of the arguments that are descriptors."""
-        return [x for x in self.source.signature.values() if x.startswith("tensordesc")]
+        kinds = map(str, self.source.signature.values())
+        return [x for x in kinds if x.startswith("tensordesc")]
 
     @property
     def key(self) -> tuple[str, str]:

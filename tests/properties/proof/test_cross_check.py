@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+import torch
 from tests.corpora.no_false_alarm.addressing import rows_and_columns_wrapped
 from tests.corpora.tiled import plain
 from tests.properties.proof.branching_wrappers import beyond_the_largest_case
@@ -104,3 +105,21 @@ def test_a_path_that_there_was_no_time_to_compare_is_not_proved(monkeypatch):
     monkeypatch.setattr(prove_module, "ProofLedger", partial(ledger, comparing=0.0))
     proofs = prove(KernelUnderTest("mine", plain))
     assert {(proof.status, proof.cut) for proof in proofs.verdicts} == {("not decided", "time")}
+
+
+def rows_put_back(a, b):
+    """The upper half is stored by a kernel, the others are put into their places by torch."""
+    half = a.shape[0] // 2
+    c = torch.empty((a.shape[0], b.shape[1]), device=a.device, dtype=a.dtype)
+    plain(a[:half], b, c=c[:half])
+    c[torch.arange(half, a.shape[0], device=a.device)] = plain(a[half:], b)
+    return c
+
+
+@fresh_state()
+def test_what_an_unknown_operation_may_write_is_not_missing():
+    """As tokens that are routed: the proof refuted what the simulation confirmed."""
+    kernel = KernelUnderTest("mine", rows_put_back, Contract())
+    status = {proof.property: proof.status for proof in prove(kernel).verdicts}
+    assert status["stores_each_element_once"] == "not decided"
+    assert "refuted" not in status.values()
