@@ -35,7 +35,7 @@ PAGE = ROOT / "docs" / "results" / "public-kernels.md"
 CHECK = (sys.executable, "-m", "gemmproof", "check")
 QUIET = ("--quiet", "--no-saved-cases")
 PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade")
-PACKAGES = "packages"  # a folder of the cache
+PACKAGES = "site-packages"  # in the cache; whatever is in a folder of this name is a library
 WITHOUT_VERDICT = {2: "refused", 3: "incomplete"}
 
 
@@ -237,7 +237,7 @@ def list_commands(wrappers: list[Wrapper]) -> Iterator[str]:
     for repository in dict.fromkeys(wrapper.repository for wrapper in wrappers):
         own = [wrapper for wrapper in wrappers if wrapper.repository == repository]
         commands = (f"gemmproof check {w.target} {w.options}".rstrip() for w in own)
-        yield f"{repository} at {own[0].commit[:12]}:\n\n```sh\n" + "\n".join(commands) + "\n```\n"
+        yield f"{repository} at {own[0].commit[:12]}:\n\n```text\n" + "\n".join(commands) + "\n```\n"
 
 
 COMMANDS: dict[str, Callable[..., int]] = {"fetch": fetch, "judge": judge, "page": make_page}
