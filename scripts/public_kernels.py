@@ -35,7 +35,7 @@ PAGE = ROOT / "docs" / "results" / "public-kernels.md"
 CHECK = (sys.executable, "-m", "gemmproof", "check")
 QUIET = ("--quiet", "--no-saved-cases")
 PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade")
-PACKAGES = "packages"  # a folder of the cache
+PACKAGES = "site-packages"  # in the cache; whatever is in a folder of this name is a library
 WITHOUT_VERDICT = {2: "refused", 3: "incomplete"}
 
 
@@ -43,7 +43,7 @@ WITHOUT_VERDICT = {2: "refused", 3: "incomplete"}
 class Wrapper:
     """A wrapper of a public project, how it is declared, and what a reading of its source showed.
 
-    `judgement`: "right" if the declared verdict is what the source deserves.
+    `verdict`: what the declared command should report, by that reading.
     """
 
     repository: str
@@ -52,8 +52,8 @@ class Wrapper:
     name: str
     style: str
     options: str
+    verdict: str
     finding: str
-    judgement: str = "right"
 
     @property
     def key(self) -> str:
@@ -67,6 +67,10 @@ class Wrapper:
     @property
     def target(self) -> str:
         return f"{self.file}:{self.name}"
+
+    def is_judged_rightly(self, row: dict[str, Any]) -> bool:
+        """Return whether the declared command reports what the source deserves."""
+        return str(row["declared"]["verdict"]).partition(";")[0] == self.verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,8 @@ def check(wrapper: Wrapper, cache: Path, options: str, limit: float) -> Run:
             lines = done.stdout.strip().splitlines() or [""]
             verdict = WITHOUT_VERDICT.get(done.returncode, "crash")
             return Run(options, done.returncode, verdict, lines[-1], seconds)
-        document = json.loads(report.read_text(encoding="utf-8"))
+        text = report.read_text(encoding="utf-8").replace(f"{cache.resolve()}{os.sep}", "")
+        document = json.loads(text)
     findings = document.get("findings") or [{"message": document.get("note") or ""}]
     verdict = document.get("verdict", "")
     return Run(options, done.returncode, verdict, findings[0]["message"], seconds)
@@ -208,13 +213,13 @@ def summarize(wrappers: list[Wrapper], evidence: dict[str, Any]) -> str:
         return ", ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
 
     times = [row["declared"]["seconds"] for row in rows]
-    right = sum(wrapper.judgement == "right" for wrapper in wrappers)
+    right = sum(map(Wrapper.is_judged_rightly, wrappers, rows))
     return (
         f"- {len(wrappers)} wrappers of {projects} projects, on {evidence['date']} ({versions}).\n"
         f"- First command: {count('first')}.\n"
         f"- Declared: {count('declared')}; {median(times):.1f} s in the median, {max(times):.1f} s"
         f" at most.\n"
-        f"- {right} of {len(wrappers)} declared verdicts are right, by a reading of the source."
+        f"- {right} of {len(wrappers)} declared verdicts are what the source deserves."
     )
 
 
@@ -223,9 +228,10 @@ def tabulate_wrappers(wrappers: list[Wrapper], rows: dict[str, Any]) -> str:
     cells = []
     for wrapper in wrappers:
         first, declared = rows[wrapper.key]["first"], rows[wrapper.key]["declared"]
-        found = wrapper.finding or declared["message"].replace("|", "\\|")
-        if wrapper.judgement != "right":
-            found = f"**{wrapper.judgement}**: {found}"
+        found = wrapper.finding
+        if not wrapper.is_judged_rightly(rows[wrapper.key]):
+            message = declared["message"].replace("|", "\\|")
+            found = f"**should be {wrapper.verdict}**: {message}"
         verdicts = [f"{x['verdict']}, {x['seconds']:.1f} s" for x in (first, declared)]
         cells.append([wrapper.repository, wrapper.link, wrapper.style, *verdicts, found])
     heads = ("project", "wrapper", "style", "first command", "declared", "found")
@@ -236,8 +242,8 @@ def list_commands(wrappers: list[Wrapper]) -> Iterator[str]:
     """Yield the declared commands of each project, as a code block."""
     for repository in dict.fromkeys(wrapper.repository for wrapper in wrappers):
         own = [wrapper for wrapper in wrappers if wrapper.repository == repository]
-        commands = (f"gemmproof check {w.target} {w.options}".rstrip() for w in own)
-        yield f"{repository} at {own[0].commit[:12]}:\n\n```sh\n" + "\n".join(commands) + "\n```\n"
+        lines = (f"gemmproof check {w.target} {w.options}".rstrip() for w in own)
+        yield "\n".join((f"{repository} at {own[0].commit[:12]}:\n", "```text", *lines, "```\n"))
 
 
 COMMANDS: dict[str, Callable[..., int]] = {"fetch": fetch, "judge": judge, "page": make_page}
