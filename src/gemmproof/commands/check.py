@@ -14,6 +14,7 @@ from gemmproof.commands import output as forms
 from gemmproof.commands.list import find_only_wrapper
 from gemmproof.commands.output import answer, note_unpredicted, unwritable
 from gemmproof.draft.command import declare, draft_target, list_draft, list_reasons
+from gemmproof.draft.record import DraftedOptions
 from gemmproof.engine.assemble import make_error, make_unjudged
 from gemmproof.engine.request import PRINTED, CheckRequest
 from gemmproof.engine.saved_cases import find_store, judge_kept, note_kept
@@ -103,12 +104,13 @@ def prepare(options: CheckOptions) -> Callable[[], int]:
     can_draft = options.calling.is_plain and options.judge.case is None
     assert request.kernel.target is not None
     if can_draft and count_required(request.kernel.target) not in (2, None):
-        return _draft(options, request.kernel.target)
+        drafted = _draft(options, request.kernel.target)
+        return _judge_draft(options, request.kernel.target, *drafted)
     report, worker = _judge(options, request)
     if can_draft and _may_take_others(report):
-        drafted = _draft(options, request.kernel.target, is_needed=False)
-        if drafted is not None:
-            return drafted
+        drafted = _draft(options, request.kernel.target)
+        if drafted[1] is not None and drafted[1].is_drafted and not drafted[1].is_plain:
+            return _judge_draft(options, request.kernel.target, *drafted)
     return _complete(options, report, worker)
 
 
@@ -126,21 +128,20 @@ def _may_take_others(report: Report) -> bool:
     )
 
 
-def _draft(
-    options: CheckOptions, target: Target, is_needed: bool = True
-) -> Callable[[], int] | None:
-    """Draft the declaration of a target, and judge it so.
-
-    None, unless a draft `is_needed`, if there is none or the wrapper takes a[M, K] and b[K, N].
-    """
+def _draft(options: CheckOptions, target: Target) -> tuple[WorkerExit, DraftedOptions | None]:
+    """Draft the declaration of a target in a worker."""
     with progress(target.name, options.quiet) as listener:
-        worker, draft = draft_target(target, options.worker.limits, listener)
-    if draft is None or not draft.is_drafted or draft.is_plain:
-        if not is_needed:
-            return None
-        if draft is None:
-            text = worker.explain_failure(target.name) or f"no draft: {worker.how}"
-            return partial(_answer, options, make_error(options.target, text))
+        return draft_target(target, options.worker.limits, listener)
+
+
+def _judge_draft(
+    options: CheckOptions, target: Target, worker: WorkerExit, draft: DraftedOptions | None
+) -> Callable[[], int]:
+    """Judge a target as it was drafted; return the function that answers."""
+    if draft is None:
+        text = worker.explain_failure(target.name) or f"no draft: {worker.how}"
+        return partial(_answer, options, make_error(options.target, text))
+    if not draft.is_drafted:
         text = f"no draft of its declaration: declare {', '.join(draft.asked)}"
         report = make_unjudged(options.target, text)
         return partial(_answer, options, report, more=list_reasons(target, draft))

@@ -93,7 +93,7 @@ def read_wrapper(function: Callable[..., Any], depth: int = 0) -> WrapperSource:
     target = function
     function = getattr(function, "_init_fn", function)  # of an operator of torch.library
     if forward := find_forward(function):
-        target = function.apply if inspect.isclass(function) else function
+        target = getattr(function, "apply", function)
         function = forward
     plain = _unwrap(function)
     try:
@@ -308,10 +308,10 @@ def _read_assignment(
             if isinstance(element, ast.Name):
                 _record_side(source, local, (shape[1], i), element.id, first + element.lineno)
     elif isinstance(value, ast.BinOp) and isinstance(target, ast.Name):
-        side, count = _find_side(value.left, source, local), _read_integer(value.right, source)
-        if side and count and isinstance(value.op, ast.Mult):
-            local[target.id] = side
-            source.sides[side] = f"{target.id} // {count}"
+        packed, count = _find_side(value.left, source, local), _read_integer(value.right, source)
+        if packed and count and isinstance(value.op, ast.Mult):
+            local[target.id] = packed
+            source.sides[packed] = f"{target.id} // {count}"
     elif (side := _SIDE.match(text)) and isinstance(target, ast.Name):
         parameter = source.parameters.get(side[1])
         if parameter is not None:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from gemmproof.draft.declaration import Declaration
     from gemmproof.draft.search import CallSearch
 
-LARGE = 300  # N and K at which a formula is tried again: more than two groups of 128
+# sizes of whole tiles and several groups, at which a draft is tried again: a mask that a kernel
+# lacks does not count against its draft there
+WHOLE = {"M": 256, "N": 256, "K": 256}
 MOST_REASONS = 3  # of refused calls that are reported
 
 
@@ -90,17 +92,15 @@ def _try_sizes(
     guesses = [*declared.guesses]
     if reason := trials.explain_refusal():
         raise Unreadable(reason)
-    larger = {axis: _enlarge(axis, size) for axis, size in declared.sizes.items()}
-    for sizes, seed in ((declared.sizes, 1), (larger, 2)):
-        if wrong := trials.find_difference(sizes, seed):
-            formula = "" if calling.memory_only else f"c = {calling.spec or 'a @ b'}; "
-            raise Unreadable(f"drafted at one size: {formula}at another {wrong}")
+    if wrong := trials.find_difference({axis: WHOLE.get(axis, 2) for axis in declared.sizes}):
+        formula = "" if calling.memory_only else f"c = {calling.spec or 'a @ b'}; "
+        raise Unreadable(f"drafted at one size: {formula}at another {wrong}")
     if calling.memory_only:
         guesses.append(Guess("--memory-only", f"no formula: {why}"))
     ranges = trials.find_ranges()
     for axis, text in ranges.items():
-        reason = trials.refused.get(axis)
-        origin = f"refused otherwise: {reason}" if reason else "its operands are divided by it"
+        refusal = trials.refused.get(axis)
+        origin = f"refused otherwise: {refusal}" if refusal else "its operands are divided by it"
         guesses.append(Guess(f"{axis} = {text}", origin))
     return DraftedOptions(
         is_drafted=True,
@@ -114,11 +114,6 @@ def _try_sizes(
         calling=calling,
         guesses=tuple(guesses),
     )
-
-
-def _enlarge(axis: str, size: int) -> int:
-    """Return a multiple of a size; of N and K, one with several groups and tiles."""
-    return size * (2 if axis in ("M", "batch") else max(2, -(-LARGE // size)))
 
 
 def _find_multiples(calling: Calling) -> dict[str, int]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gemmproof.options import make_record
 from gemmproof.record_calls.declaration import (
     RecordedDeclaration,
     Undeclared,
@@ -17,7 +16,7 @@ from gemmproof.record_calls.declaration import (
     declare_calls,
 )
 from gemmproof.record_calls.record import FUNCTION, RecordedCall
-from gemmproof.target import Calling, Target, TargetError, find_function
+from gemmproof.target import Target, TargetError, find_function, load_module
 from gemmproof.worker.protocol import Ready, WorkerContext
 
 MOST_TERMS = 1 << 17  # products of a call that is read: a few seconds
@@ -59,7 +58,8 @@ def _read(declared: RecordedDeclaration, calls: Sequence[RecordedCall]) -> Recor
     from gemmproof.draft.read_wrapper import read_wrapper
     from gemmproof.draft.search import CallSearch
 
-    function = find_function(Target(declared.file, declared.function, is_file=True))
+    target = Target(declared.file, declared.function, is_file=True)
+    function = find_function(target, load_module(target))
     source = read_wrapper(function)
     search, reasons = CallSearch(source), []
     for call in _list_candidates(declared, calls):
@@ -70,11 +70,10 @@ def _read(declared: RecordedDeclaration, calls: Sequence[RecordedCall]) -> Recor
             if drafted is None:
                 continue
             own = declare(source, drafted, declared.function)
-            operands = [_write_seen(x, call.values, calls) for x in own.operands]
-            texts = {"call": own.call or None, "operands": operands, "spec": own.spec or None}
-            calling: Calling = make_record(Calling(), texts)
+            operands = [_write_seen(x, call.values, calls) for x in own.calling.operands]
+            calling = replace(own.calling, operands=tuple(operands))
             given = [n for n in source.parameters if n in call.tensors or n in call.values]
-            positions = list(source.parameters) if own.call else given
+            positions = list(source.parameters) if calling.call else given
             return add_formula(declared, calls, calling, own.dtype, own.batched, positions)
         except (Undeclared, Unreadable) as error:
             reasons.append(str(error))
@@ -92,15 +91,14 @@ def _write_seen(operand: str, values: Mapping[str, Any], calls: Sequence[Recorde
 
 def _list_candidates(declared: RecordedDeclaration, calls: Sequence[RecordedCall]) -> Iterator[Any]:
     """Yield calls to read the formula of, at sizes as recorded, and where they vary at others."""
-    from gemmproof.draft.search import (
+    from gemmproof.draft.candidates import (
         EXPERTS,
-        MOST_COLUMNS,
-        MOST_ROWS,
         SIZES,
         CandidateCall,
         TensorDraft,
         evaluate_size,
     )
+    from gemmproof.draft.search import COLUMNS, ROWS
     from gemmproof.record_calls.declaration import cover
     from gemmproof.record_calls.sizes import SizeNames, choose_factors, express_shapes, list_vectors
 
@@ -125,7 +123,7 @@ def _list_candidates(declared: RecordedDeclaration, calls: Sequence[RecordedCall
     for sizes in (*small, seen):
         usual = {"batch": 2, "experts": EXPERTS}
         full = {**usual, **{n: seen[n] for n in names.further}, **sizes}
-        points = min(full.get("M", 1), MOST_ROWS) * min(full.get("N", 1), MOST_COLUMNS) * full["K"]
+        points = min(full.get("M", 1), len(ROWS)) * min(full.get("N", 1), len(COLUMNS)) * full["K"]
         parts = {side for x in sides.values() for side in x if "//" in side}
         # that an index has a step is seen only if it makes one
         if points <= MOST_TERMS and all(evaluate_size(side, full) > 1 for side in parts):
@@ -146,7 +144,7 @@ def _read_values(
     """Return the values of the parameters that are no tensors; a size as the name of it."""
     import torch
 
-    from gemmproof.draft.search import SCALARS
+    from gemmproof.draft.candidates import SCALARS
 
     values: dict[str, Any] = {}
     for x in call.arguments:

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gemmproof.commands.init import HOOK, find_import, write_contract, write_path, write_value
-from gemmproof.properties.kernel import Operand
 from gemmproof.record_calls.declaration import RESERVED, RecordedDeclaration
 from gemmproof.reference.provenance import format_count
 from gemmproof.report.text import clean
-from gemmproof.target import Calling, Target, write_lambda
+from gemmproof.target import Calling, Target, list_functions, write_formula, write_lambda
 
-READ = "the formula was read from the kernel: confirm that it is what you mean"
+READ = "the formula was read from the kernel"
 WIDTH = 100  # of a comment
 
 
@@ -50,6 +49,7 @@ def write_conftest(declared: Sequence[RecordedDeclaration], command: str, folder
         *["    import numpy as np"] * any("np." in line for line in texts),
         *["    import torch"] * any("torch." in line for line in texts),
         f"    from gemmproof import {', '.join(_list_names(declared))}",
+        *_import_functions(declared),
         *["    from gemmproof.target import load_file"] * by_path,
         *dict.fromkeys(imports),
         "",
@@ -74,8 +74,13 @@ def _label(declared: Sequence[RecordedDeclaration]) -> list[str]:
 def _list_names(declared: Sequence[RecordedDeclaration]) -> list[str]:
     callings = [x.calling for x in declared if x.calling is not None]
     used = {type(operand).__name__ for x in callings for operand in x.read().values()}
-    functions = [f for f in ("erf", "sigmoid") if any(f"{f}(" in (x.spec or "") for x in callings)]
-    return ["Contract", "KernelUnderTest", *sorted(used), *functions]
+    return ["Contract", "KernelUnderTest", *sorted(used)]
+
+
+def _import_functions(declared: Sequence[RecordedDeclaration]) -> list[str]:
+    callings = [x.calling for x in declared if x.calling is not None and x.calling.spec]
+    names = {n for x in callings for n in list_functions(str(x.spec), x.read())} - {"np"}
+    return [f"    from gemmproof.formulas import {', '.join(sorted(names))}"] * bool(names)
 
 
 def _register(x: RecordedDeclaration, name: str) -> Iterator[str]:
@@ -99,13 +104,9 @@ def _register(x: RecordedDeclaration, name: str) -> Iterator[str]:
     if x.calling.memory_only:
         yield "            memory_only=True,"
     elif x.calling.spec is not None:
-        read = [n for n in names if n in RESERVED[:2] or not _is_written(operands[n])]
-        yield f"            spec={write_lambda('--spec', x.calling.spec, read)},"
+        yield f"            spec={write_formula(x.calling.spec, operands)},"
+        yield "            draft=True,  # remove this line if the formula is what you mean"
     yield "        ),"
-
-
-def _is_written(operand: object) -> bool:
-    return isinstance(operand, Operand) and operand.use == "written"
 
 
 def _write_launch(calling: Calling, x: RecordedDeclaration, name: str, names: Sequence[str]) -> str:
