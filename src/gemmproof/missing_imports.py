@@ -61,8 +61,6 @@ class StandIn:
 class StandInModule(ModuleType):
     """A module that is not there, with every name."""
 
-    __path__: Sequence[str] = ()
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)

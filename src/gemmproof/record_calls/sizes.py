@@ -41,12 +41,10 @@ class SizeNames:
 
         Of axes with the same vector the first of `order` is meant.
         """
-        at = [i for i, n in enumerate(vector) if n is not None]
-        own = [vector[i] for i in at]
+        axes = {n: self.axes[n] for n in order if n in self.axes}
+        own, known = keep_given(vector, {**axes, **self.further})
         if set(own) == {1}:
             return "1"
-        axes = {n: self.axes[n] for n in order if n in self.axes}
-        known = {name: [x[i] for i in at] for name, x in {**axes, **self.further}.items()}
         for name, other in known.items():
             if other == own:
                 return name
@@ -61,6 +59,20 @@ class SizeNames:
         name = next(x for x in FREE if x not in self.taken and x not in self.further)
         self.further[name] = vector
         return name
+
+
+def keep_given(
+    vector: Vector, others: Mapping[str, Vector]
+) -> tuple[list[int], dict[str, list[int]]]:
+    """Return the sizes of the calls that have them, and of other vectors those of these calls.
+
+    Others that lack one of them are left out.
+    """
+    at = [i for i, n in enumerate(vector) if n is not None]
+    pairs = {name: [own[i] for i in at] for name, own in others.items()}
+    whole = {name: [n for n in own if n is not None] for name, own in pairs.items()}
+    kept = {name: own for name, own in whole.items() if len(own) == len(at)}
+    return [n for n in vector if n is not None], kept
 
 
 def express_shapes(
@@ -97,17 +109,19 @@ def relate(name: str, own: Sequence[int], vector: Sequence[int]) -> str:
 
 
 # -- factors -------------------------------------------------------------------------------------
-def choose_factors(call: RecordedCall) -> tuple[str, str]:
+def choose_factors(call: RecordedCall, others: Sequence[RecordedCall] = ()) -> tuple[str, str]:
     """Return the tensors that are a and b, "" for none: matrices that are read.
 
-    a is the first one; of the others b shares a dimension with a, its last one if any does, and has
-    most elements.
+    All `others` have them too. a is the first one; of the rest b shares a dimension with a, its
+    last one if any does, and has most elements.
     """
-    read = {n: x for n, x in call.tensors.items() if not x.written and x.shape}
+    always = [n for n in call.tensors if all(n in other.tensors for other in others)]
+    read = {n: call.tensors[n] for n in always}
+    read = {n: x for n, x in read.items() if not x.written and x.shape}
     matrices = [n for n, x in read.items() if len(x.shape) > 1]
     a = next(iter([*matrices, *read]), "")
-    others = [n for n in matrices if n != a]
-    if not others:
+    rest = [n for n in matrices if n != a]
+    if not rest:
         return a, ""
     own = read[a].shape[-2:]
 
@@ -115,7 +129,7 @@ def choose_factors(call: RecordedCall) -> tuple[str, str]:
         shape = read[name].shape
         return own[-1] in shape[-2:], own[0] in shape[-2:], math.prod(shape)
 
-    return a, max(others, key=weigh)
+    return a, max(rest, key=weigh)
 
 
 def name_axes(
@@ -138,7 +152,9 @@ def name_axes(
     last = vectors[columns]
     known = {rows: "M", columns: "K"}
     if of_b:
-        turned = shared[0] != last and (shared[1] == last or bool(relate("K", last, shared[1])))
+        own, known_last = keep_given(shared[1], {"K": last})
+        is_part = any(relate(name, x, own) for name, x in known_last.items())
+        turned = shared[0] != last and (shared[1] == last or is_part)
         of_k, of_n = reversed(of_b) if turned else of_b
         known |= {of_n: "N", **({of_k: "K"} if vectors[of_k] == last else {})}
     if ranks[a] == 3:
