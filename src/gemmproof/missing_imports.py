@@ -14,7 +14,7 @@ from typing import Any
 
 # -- stand-ins -----------------------------------------------------------------------------------
 class StandInUse:
-    """Whether stand-ins may be used: while modules are imported, not while a wrapper runs."""
+    """The time in which stand-ins may be used: of imports, not of a wrapper's calls."""
 
     allowed = True
 

@@ -149,8 +149,8 @@ def declare_calls(calls: Sequence[RecordedCall]) -> RecordedDeclaration:
 
 def _require_declarable(call: RecordedCall) -> None:
     if call.kind == METHOD:
-        made = "declare a function that makes the object and calls it"
-        raise Undeclared(f"it is a method, whose object has a state: {made}")
+        step = "declare a function that makes the object and calls it"
+        raise Undeclared(f"it is a method, whose object has a state: {step}")
     if not call.tensors:
         raise Undeclared("it is given no tensor")
     for x in call.arguments:
@@ -369,8 +369,8 @@ def add_formula(
         )
         if not matches:
             seen = covered.list_tensors(name)[0].shape if name in covered.ranks else "no tensor"
-            stated = ", ".join(map(str, shape))
-            raise Undeclared(f"the formula that was read needs {name}[{stated}], a call had {seen}")
+            needed = ", ".join(map(str, shape))
+            raise Undeclared(f"the formula that was read needs {name}[{needed}], a call had {seen}")
     formats = covered.formats if not calling.operands else (dtype,)
     contract = _bound_sizes(Contract(formats=formats, batched=batched), sizes)
     notes = [describe(n, sizes[n]) for n in AXES if n in sizes]

@@ -32,7 +32,7 @@ class SizeNames:
     `axes` are M, N, K and batch, `further` the names of others, which vary on their own.
     """
 
-    taken: frozenset[str]
+    parameters: frozenset[str]
     axes: dict[str, Vector] = field(default_factory=dict)
     further: dict[str, Vector] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class SizeNames:
         for first, second in ((x, y) for x in known for y in known if x < y):
             if own == [x * y for x, y in zip(known[first], known[second], strict=True)]:
                 return f"{first} * {second}"
-        name = next(x for x in FREE if x not in self.taken and x not in self.further)
+        name = next(x for x in FREE if x not in self.parameters and x not in self.further)
         self.further[name] = vector
         return name
 
@@ -79,7 +79,7 @@ def express_shapes(
     names: SizeNames, factors: tuple[str, str], vectors: Vectors, ranks: Mapping[str, int]
 ) -> dict[str, list[str]]:
     """Return the shape of each tensor in expressions, after naming the axes by the factors."""
-    known = name_axes(names, *factors, vectors, ranks)
+    known = assign_axes(names, *factors, vectors, ranks)
     shapes: dict[str, list[str]] = {}
     for name in sorted(ranks, key=lambda x: x not in factors):  # a further size is named once
         orders = [_OUTER, _LEADING, _LAST][-ranks[name] :] if ranks[name] else []
@@ -132,7 +132,7 @@ def choose_factors(call: RecordedCall, others: Sequence[RecordedCall] = ()) -> t
     return a, max(rest, key=weigh)
 
 
-def name_axes(
+def assign_axes(
     names: SizeNames, a: str, b: str, vectors: Vectors, ranks: Mapping[str, int]
 ) -> dict[tuple[str, int], str]:
     """Name the axes, and return the axis of each dimension of the factors that is one.
