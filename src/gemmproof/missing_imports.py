@@ -14,7 +14,7 @@ from typing import Any
 
 # -- stand-ins -----------------------------------------------------------------------------------
 class StandInUse:
-    """Whether stand-ins may be used: while modules are imported, not while a wrapper runs."""
+    """The time in which stand-ins may be used: of imports, not of a wrapper's calls."""
 
     allowed = True
 
@@ -60,8 +60,6 @@ class StandIn:
 
 class StandInModule(ModuleType):
     """A module that is not there, with every name."""
-
-    __path__: Sequence[str] = ()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

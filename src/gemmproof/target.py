@@ -511,11 +511,11 @@ def _find_maker(target: Target, function: object) -> str:
         name = target.function if bases else owner
         return f"a function of torch.autograd, expected --call '{name}.apply(a, b)'"
     if isinstance(function, type):
-        made = f"{target.function}(...)(a)"
-        return f"a class, expected a call that makes its object, such as --call '{made}'"
+        example = f"{target.function}(...)(a)"
+        return f"a class, expected a call that makes its object, such as --call '{example}'"
     if first == "self" and owner and inspect.isfunction(function):
-        made = f"{owner}(...).{target.name}(a)"
-        return f"a method, expected a call that makes its object, such as --call '{made}'"
+        example = f"{owner}(...).{target.name}(a)"
+        return f"a method, expected a call that makes its object, such as --call '{example}'"
     return ""
 
 
@@ -531,8 +531,8 @@ def _require_wrapper(
         )
     if not callable(function):
         raise TargetError(f"{target}: got {type(function).__name__}, expected a function {form}")
-    if made := _find_maker(target, function):
-        raise TargetError(f"{target}: got {made}")
+    if step := _find_maker(target, function):
+        raise TargetError(f"{target}: got {step}")
     try:
         signature = inspect.signature(function)
     except ValueError:  # a built-in without a signature: the call itself will show

@@ -95,6 +95,13 @@ def test_a_batch_and_equal_sizes():
     assert str(own.contract.sizes("batch")) == "1"
 
 
+def test_a_matrix_that_is_missing_in_some_calls_is_no_factor():
+    given = [call(x=tensor(M, 64), w=tensor(32, 64) if M > 8 else "None") for M in (8, 16, 24)]
+    own = declared(*given)
+    assert own.calling.call == "linear(a, w)"
+    assert own.calling.operands == ("w=fp16[32, K] optional",)
+
+
 # -- arguments -----------------------------------------------------------------------------------
 def test_formats_of_the_factors_may_vary_together():
     given = [call(a=tensor(16, 64, fmt=x), b=tensor(64, 32, fmt=x)) for x in ("fp16", "bf16")]

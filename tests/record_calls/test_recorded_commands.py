@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -146,25 +146,22 @@ def test_a_script_that_has_the_kernel_and_the_benchmark(project):
 @pytest.mark.lane("full")
 def test_an_interruption_leaves_what_was_recorded(project):
     loop = "from layers import linear\nfrom test_layers import make\nwhile True:\n"
-    (project / "bench.py").write_text(f"{loop}    linear(make(16, 32), make(16, 32))\n")
+    calls = "    linear(make(16, 32), make(16, 32))\n    print('called', flush=True)\n"
+    (project / "bench.py").write_text(loop + calls)
     variables = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "CUDA_VISIBLE_DEVICES": ""}
-    command = [
-        sys.executable,
-        "-m",
-        "gemmproof",
-        "record",
-        "--output",
-        "c.py",
-        "python",
-        "bench.py",
-    ]
+    options = ["--output", "c.py", "python", "bench.py"]
+    command = [sys.executable, "-m", "gemmproof", "record", *options]
     process = subprocess.Popen(
         command, cwd=project, env=variables, stdout=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
-    time.sleep(20)
-    os.killpg(process.pid, signal.SIGINT)
-    out, _ = process.communicate()
+    try:
+        assert process.stdout.readline() == "called\n"
+        os.killpg(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=200)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 128 + signal.SIGINT
     assert "interrupted by SIGINT; this is what was recorded until then" in out
     assert '"linear",' in (project / "c.py").read_text()

@@ -45,7 +45,7 @@ class RecordOptions:
             "gemmproof record pytest tests/test_mm.py",
             "gemmproof record --output conftest.py python bench.py",
         ),
-        exits="that of the command, if it fails; else 0 declared, 2 bad usage, 3 nothing declared",
+        exits="0 declared, 2 bad usage, 3 nothing declared; that of the command if it fails",
     )
 
     arguments: tuple[str, ...] = argument(

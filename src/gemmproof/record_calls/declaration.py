@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gemmproof.properties.contract import Contract
@@ -113,8 +113,9 @@ def cover(calls: Sequence[RecordedCall]) -> CoveredCalls:
     """Return the largest group of calls that one declaration covers: a tensor may be None."""
     signed = [(call, _sign(call)) for call in calls]
     # the most frequent one, and of those the one with most tensors
+    counts: Counter[tuple[tuple[str, tuple[str, int]], ...]]
     counts = Counter(tuple(sorted(own.items())) for _, own in signed)
-    common = dict(max(counts, key=lambda x: (counts[x], len(x))))
+    common = dict(max(counts.items(), key=lambda x: (x[1], len(x[0])))[0])
     kept = []
     for call, own in signed:
         given = {x.name: x.text for x in call.arguments}
@@ -148,8 +149,8 @@ def declare_calls(calls: Sequence[RecordedCall]) -> RecordedDeclaration:
 
 def _require_declarable(call: RecordedCall) -> None:
     if call.kind == METHOD:
-        made = "declare a function that makes the object and calls it"
-        raise Undeclared(f"it is a method, whose object has a state: {made}")
+        step = "declare a function that makes the object and calls it"
+        raise Undeclared(f"it is a method, whose object has a state: {step}")
     if not call.tensors:
         raise Undeclared("it is given no tensor")
     for x in call.arguments:
@@ -163,7 +164,7 @@ def _declare(covered: CoveredCalls) -> tuple[Contract, Calling, list[str]]:
         _require_declarable(call)
     for name in covered.signature:
         _require_operand(name, covered.list_tensors(name))
-    a, b = choose_factors(max(calls, key=lambda call: len(call.tensors)))
+    a, b = choose_factors(max(calls, key=lambda call: len(call.tensors)), calls)
     vectors = list_vectors(calls, ranks)
     arguments = tuple(dict.fromkeys(x.name for call in calls for x in call.arguments))
     names = SizeNames(frozenset(arguments))
@@ -189,13 +190,19 @@ def _declare(covered: CoveredCalls) -> tuple[Contract, Calling, list[str]]:
     texts = {n: f"{labels[n]}{_turning(ranks[n])}" if n in turned else labels[n] for n in ranks}
     values, choices = _write_values(covered, vectors, labels, texts, ranks)
     operands += [f"{n}={'|'.join(map(str, sorted(set(x))))}" for n, x in _seen(names).items()]
-    call = _write_call(covered, arguments, {**texts, **values})
-    sizes = {n: bound(x) for n, x in names.axes.items()}
-    contract = Contract(formats=formats, batched=batched, **sizes)
+    written_call = _write_call(covered, arguments, {**texts, **values})
+    contract = _bound_sizes(Contract(formats=formats, batched=batched), names.axes)
     notes = [describe(n, names.axes[n]) for n in AXES if n in names.axes]
     notes += [describe(n, x) for n, x in names.further.items()]
     notes += _note(covered, labels, turned, own)
-    return contract, Calling(call, (*operands, *choices), None, memory_only=True), notes
+    return contract, Calling(written_call, (*operands, *choices), None, memory_only=True), notes
+
+
+def _bound_sizes(contract: Contract, axes: Mapping[str, Vector]) -> Contract:
+    """Return the contract with the sizes of each axis that were seen."""
+    bounds = {axis: bound(axes[axis]) for axis in AXES if axis in axes}
+    M, N, K, batch = (bounds.get(axis, "1..") for axis in ("M", "N", "K", "batch"))
+    return replace(contract, M=M, N=N, K=K, batch=batch)
 
 
 def _keep_format(covered: CoveredCalls, name: str) -> CoveredCalls:
@@ -362,11 +369,10 @@ def add_formula(
         )
         if not matches:
             seen = covered.list_tensors(name)[0].shape if name in covered.ranks else "no tensor"
-            stated = ", ".join(map(str, shape))
-            raise Undeclared(f"the formula that was read needs {name}[{stated}], a call had {seen}")
+            needed = ", ".join(map(str, shape))
+            raise Undeclared(f"the formula that was read needs {name}[{needed}], a call had {seen}")
     formats = covered.formats if not calling.operands else (dtype,)
-    bounds = {n: bound(x) for n, x in sizes.items()}
-    contract = Contract(formats=formats, batched=batched, **bounds)
+    contract = _bound_sizes(Contract(formats=formats, batched=batched), sizes)
     notes = [describe(n, sizes[n]) for n in AXES if n in sizes]
     others = [n for n in declared.notes if not n.startswith(tuple(f"{x}: " for x in AXES))]
     others += _note_other_values(covered, calling)

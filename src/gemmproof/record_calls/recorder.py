@@ -176,7 +176,7 @@ class LaunchProgress:
     stream: Any
     label: str = ""
     began: float = 0.0
-    said: float = 0.0
+    shown: float = 0.0
     loaded: set[int] = field(default_factory=set)
     stored: set[int] = field(default_factory=set)
     notes: bool = True
@@ -184,8 +184,8 @@ class LaunchProgress:
     def check(self, kernel: str, where: Any) -> None:
         """Say that a launch still runs."""
         now = time.monotonic()
-        if self.stream is not None and now - self.said > EVERY:
-            self.said = now
+        if self.stream is not None and now - self.shown > EVERY:
+            self.shown = now
             self.stream.write(f"gemmproof record: {self.label}, {now - self.began:.0f} s\n")
             self.stream.flush()
 
@@ -279,7 +279,7 @@ class Recorder:
         programs = math.prod(n for n in (x, y, z) if isinstance(n, int))
         progress = self.progress
         progress.label = f"a launch of {kernel.name} with {format_count(programs, 'program')}"
-        progress.began = progress.said = time.monotonic()
+        progress.began = progress.shown = time.monotonic()
         try:
             original(kernel, x, y, z, *more)
         finally:

@@ -32,7 +32,7 @@ class SizeNames:
     `axes` are M, N, K and batch, `further` the names of others, which vary on their own.
     """
 
-    taken: frozenset[str]
+    parameters: frozenset[str]
     axes: dict[str, Vector] = field(default_factory=dict)
     further: dict[str, Vector] = field(default_factory=dict)
 
@@ -41,12 +41,10 @@ class SizeNames:
 
         Of axes with the same vector the first of `order` is meant.
         """
-        at = [i for i, n in enumerate(vector) if n is not None]
-        own = [vector[i] for i in at]
+        axes = {n: self.axes[n] for n in order if n in self.axes}
+        own, known = keep_given(vector, {**axes, **self.further})
         if set(own) == {1}:
             return "1"
-        axes = {n: self.axes[n] for n in order if n in self.axes}
-        known = {name: [x[i] for i in at] for name, x in {**axes, **self.further}.items()}
         for name, other in known.items():
             if other == own:
                 return name
@@ -58,16 +56,30 @@ class SizeNames:
         for first, second in ((x, y) for x in known for y in known if x < y):
             if own == [x * y for x, y in zip(known[first], known[second], strict=True)]:
                 return f"{first} * {second}"
-        name = next(x for x in FREE if x not in self.taken and x not in self.further)
+        name = next(x for x in FREE if x not in self.parameters and x not in self.further)
         self.further[name] = vector
         return name
+
+
+def keep_given(
+    vector: Vector, others: Mapping[str, Vector]
+) -> tuple[list[int], dict[str, list[int]]]:
+    """Return the sizes of the calls that have them, and of other vectors those of these calls.
+
+    Others that lack one of them are left out.
+    """
+    at = [i for i, n in enumerate(vector) if n is not None]
+    pairs = {name: [own[i] for i in at] for name, own in others.items()}
+    whole = {name: [n for n in own if n is not None] for name, own in pairs.items()}
+    kept = {name: own for name, own in whole.items() if len(own) == len(at)}
+    return [n for n in vector if n is not None], kept
 
 
 def express_shapes(
     names: SizeNames, factors: tuple[str, str], vectors: Vectors, ranks: Mapping[str, int]
 ) -> dict[str, list[str]]:
     """Return the shape of each tensor in expressions, after naming the axes by the factors."""
-    known = name_axes(names, *factors, vectors, ranks)
+    known = assign_axes(names, *factors, vectors, ranks)
     shapes: dict[str, list[str]] = {}
     for name in sorted(ranks, key=lambda x: x not in factors):  # a further size is named once
         orders = [_OUTER, _LEADING, _LAST][-ranks[name] :] if ranks[name] else []
@@ -97,17 +109,19 @@ def relate(name: str, own: Sequence[int], vector: Sequence[int]) -> str:
 
 
 # -- factors -------------------------------------------------------------------------------------
-def choose_factors(call: RecordedCall) -> tuple[str, str]:
+def choose_factors(call: RecordedCall, others: Sequence[RecordedCall] = ()) -> tuple[str, str]:
     """Return the tensors that are a and b, "" for none: matrices that are read.
 
-    a is the first one; of the others b shares a dimension with a, its last one if any does, and has
-    most elements.
+    All `others` have them too. a is the first one; of the rest b shares a dimension with a, its
+    last one if any does, and has most elements.
     """
-    read = {n: x for n, x in call.tensors.items() if not x.written and x.shape}
+    always = [n for n in call.tensors if all(n in other.tensors for other in others)]
+    read = {n: call.tensors[n] for n in always}
+    read = {n: x for n, x in read.items() if not x.written and x.shape}
     matrices = [n for n, x in read.items() if len(x.shape) > 1]
     a = next(iter([*matrices, *read]), "")
-    others = [n for n in matrices if n != a]
-    if not others:
+    rest = [n for n in matrices if n != a]
+    if not rest:
         return a, ""
     own = read[a].shape[-2:]
 
@@ -115,10 +129,10 @@ def choose_factors(call: RecordedCall) -> tuple[str, str]:
         shape = read[name].shape
         return own[-1] in shape[-2:], own[0] in shape[-2:], math.prod(shape)
 
-    return a, max(others, key=weigh)
+    return a, max(rest, key=weigh)
 
 
-def name_axes(
+def assign_axes(
     names: SizeNames, a: str, b: str, vectors: Vectors, ranks: Mapping[str, int]
 ) -> dict[tuple[str, int], str]:
     """Name the axes, and return the axis of each dimension of the factors that is one.
@@ -138,7 +152,9 @@ def name_axes(
     last = vectors[columns]
     known = {rows: "M", columns: "K"}
     if of_b:
-        turned = shared[0] != last and (shared[1] == last or bool(relate("K", last, shared[1])))
+        own, known_last = keep_given(shared[1], {"K": last})
+        is_part = any(relate(name, x, own) for name, x in known_last.items())
+        turned = shared[0] != last and (shared[1] == last or is_part)
         of_k, of_n = reversed(of_b) if turned else of_b
         known |= {of_n: "N", **({of_k: "K"} if vectors[of_k] == last else {})}
     if ranks[a] == 3:

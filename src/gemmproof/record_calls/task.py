@@ -104,7 +104,7 @@ def _list_candidates(declared: RecordedDeclaration, calls: Sequence[RecordedCall
 
     covered = cover(calls)
     whole = max(covered.calls, key=_rank)
-    factors = choose_factors(whole)
+    factors = choose_factors(whole, covered.calls)
     if not all(factors):
         raise Undeclared("it has no two matrices")
     vectors, ranks = list_vectors(covered.calls, covered.ranks), covered.ranks
