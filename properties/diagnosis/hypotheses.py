@@ -29,8 +29,8 @@ from gemmproof.reference.formats import FLOAT_OPERANDS, FORMATS, Format
 
 # -- elements of an operand ----------------------------------------------------------------------
 MOST_CUTS = 16  # indices at which an operand may end too early, and blocks of k
-# AWQ's order of the eight nibbles of a word
-AWQ = (0, 2, 4, 6, 1, 3, 5, 7)
+# the nibbles of a word from which AWQ's kernels read its eight columns, one after the other
+AWQ = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +179,10 @@ def _list_bits(own: Array) -> Iterator[Elements]:
         yield Elements("operand_sign", f"were {sign}", other.astype(np.int32))
     orders = {"reversed": tuple(range(bits // 4))[::-1]}
     if bits // 4 == len(AWQ):
+        inverse = tuple(np.argsort(AWQ).tolist())
         orders |= {
-            "in AWQ's order": AWQ,
-            "taken as if they were in AWQ's order": tuple(np.argsort(AWQ).tolist()),
+            f"read as {' '.join(map(str, AWQ))}, which is AWQ's order": AWQ,
+            f"read as {' '.join(map(str, inverse))}, the inverse of AWQ's order": inverse,
         }
     wide = code.astype(np.uint64)
     for label, order in orders.items():
