@@ -228,12 +228,12 @@ def tabulate_wrappers(wrappers: list[Wrapper], rows: dict[str, Any]) -> str:
     cells = []
     for wrapper in wrappers:
         first, declared = rows[wrapper.key]["first"], rows[wrapper.key]["declared"]
-        found = wrapper.finding
+        finding = wrapper.finding
         if not wrapper.is_judged_rightly(rows[wrapper.key]):
             message = declared["message"].replace("|", "\\|")
-            found = f"**should be {wrapper.verdict}**: {message}"
+            finding = f"**should be {wrapper.verdict}**: {message}"
         verdicts = [f"{x['verdict']}, {x['seconds']:.1f} s" for x in (first, declared)]
-        cells.append([wrapper.repository, wrapper.link, wrapper.style, *verdicts, found])
+        cells.append([wrapper.repository, wrapper.link, wrapper.style, *verdicts, finding])
     heads = ("project", "wrapper", "style", "first command", "declared", "found")
     return make_table(heads, cells)
 
