@@ -11,6 +11,8 @@ from traceback import walk_tb
 from types import FunctionType, ModuleType
 from typing import Any
 
+from gemmproof.reference.provenance import words_of
+
 
 # -- stand-ins -----------------------------------------------------------------------------------
 class StandInUse:
@@ -115,7 +117,7 @@ def find_next_step(error: BaseException) -> str:
     files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
     if any(file.endswith(_EXTENSIONS) for file in files):
         return f"; only Triton kernels are checked, a CUDA extension is not built: {_MAIN}"
-    text = str(error)
+    text = words_of(error)
     name = (getattr(error, "name", None) or "").partition(".")[0]
     if isinstance(error, ImportError) and name:
         return f"; install {name}, or give --stub {name} if the wrapper does not use it"

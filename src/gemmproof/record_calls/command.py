@@ -48,13 +48,13 @@ class RecordOptions:
         exits="0 declared, 2 bad usage, 3 nothing declared; that of the command if it fails",
     )
 
-    arguments: tuple[str, ...] = argument(
-        "COMMAND", "the command and its arguments", (), repeated=True, remainder=True
-    )
     output: str | None = groups.output_file("write the declarations to this file (default: stdout)")
     force: bool = flag("overwrite an existing file")
     quiet: bool = groups.quiet_flag()
     worker: groups.WorkerOptions = group(groups.WorkerOptions(time_limit=60))
+    arguments: tuple[str, ...] = argument(
+        "COMMAND", "the command and its arguments", (), repeated=True, remainder=True
+    )
 
 
 def run(options: RecordOptions) -> int:
