@@ -22,7 +22,8 @@ class Format:
 
     For integers p counts the value bits without the sign, and emin = 0. `dtype` is its storage, by
     the name that numpy or ml_dtypes and torch share. `nan_bits` is the quiet NaN that NVIDIA's
-    conversions and arithmetic deliver. `ttir` and `ptx` are its names there, "" if it has none.
+    conversions and arithmetic deliver. `ttir` and `ptx` are its names there, "" if it has none,
+    `triton` that of Triton's dtype, if it is not `name`.
 
     `spelled`: other common names for it.
 
@@ -43,6 +44,7 @@ class Format:
     nan_bits: int = 0
     ttir: str = ""
     ptx: str = ""
+    triton: str = ""
     spelled: tuple[str, ...] = ()
     operand: bool = False
     sums: tuple[str, ...] = ()
@@ -128,9 +130,11 @@ _FORMATS = (
     _float("fp64", 53, -1022, 1023, "float64", 0x7FFFFFFFFFFFFFFF, ttir="f64", ptx="f64",
            spelled=("double",), sums=("fp64",)),
     _float("fp8e4m3", 4, -6, 8, "float8_e4m3fn", 0x7F, has_inf=False, ttir="f8E4M3FN",
-           ptx="e4m3", spelled=("float8e4nv",), operand=True, sums=_HALF, units=("e8m13",)),
+           ptx="e4m3", triton="fp8e4nv", spelled=("float8e4nv",), operand=True, sums=_HALF,
+           units=("e8m13",)),
     _float("fp8e5m2", 3, -14, 15, "float8_e5m2", 0x7F, ttir="f8E5M2",
-           ptx="e5m2", spelled=("float8e5",), operand=True, sums=_HALF, units=("e8m13",)),
+           ptx="e5m2", triton="fp8e5", spelled=("float8e5",), operand=True, sums=_HALF,
+           units=("e8m13",)),
     # the bits that the fp8 units of sm_89 and sm_90 keep of a sum, in a float32 register
     _float("e8m13", 14, -126, 127, "float32", 0x7FFFFFFF, accumulator=True, result=False),
     _int(8, "", operand=True, sums=("int32",)),
@@ -141,8 +145,10 @@ FORMATS: Mapping[str, Format] = MappingProxyType({f.name: f for f in _FORMATS})
 
 # TTIR types whose arithmetic has not been measured: ml_dtypes converts them, no more.
 FNUZ = (
-    _float("fp8e4m3fnuz", 4, -7, 7, "float8_e4m3fnuz", 0x80, has_inf=False, ttir="f8E4M3FNUZ"),
-    _float("fp8e5m2fnuz", 3, -15, 15, "float8_e5m2fnuz", 0x80, has_inf=False, ttir="f8E5M2FNUZ"),
+    _float("fp8e4m3fnuz", 4, -7, 7, "float8_e4m3fnuz", 0x80, has_inf=False, ttir="f8E4M3FNUZ",
+           triton="fp8e4b8"),
+    _float("fp8e5m2fnuz", 3, -15, 15, "float8_e5m2fnuz", 0x80, has_inf=False, ttir="f8E5M2FNUZ",
+           triton="fp8e5b16"),
     _float("fp8e4m3b11fnuz", 4, -10, 4, "float8_e4m3b11fnuz", 0x80, has_inf=False,
            ttir="f8E4M3B11FNUZ"),
 )  # fmt: skip

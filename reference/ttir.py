@@ -59,14 +59,8 @@ F32, F64 = DTYPES["f32"], DTYPES["f64"]
 
 # torch's or Triton's dtype -> TTIR's
 TORCH = {f"torch.{f.dtype}": f.ttir for f in (*FORMATS.values(), *FNUZ) if f.ttir}
-TORCH |= {f.name: f.ttir for f in FORMATS.values() if f.ttir} | {
-    "torch.bool": "i1",
-    "int1": "i1",
-    "fp8e4nv": "f8E4M3FN",
-    "fp8e5": "f8E5M2",
-    "fp8e4b8": "f8E4M3FNUZ",
-    "fp8e5b16": "f8E5M2FNUZ",
-}
+TORCH |= {f.triton or f.name: f.ttir for f in (*FORMATS.values(), *FNUZ) if f.ttir}
+TORCH["torch.bool"] = TORCH["int1"] = "i1"
 
 
 @lru_cache(maxsize=64)

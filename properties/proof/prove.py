@@ -526,7 +526,8 @@ def _has_effect(
 ) -> bool:
     """Return whether a path has accesses to judge, or is one of empty operands.
 
-    Nothing is proved of a path without any: its result comes from elsewhere.
+    Without any, its result comes from elsewhere. Of a path that launches nothing the properties of
+    accesses hold all the same.
     """
     if accesses:
         return True
@@ -534,7 +535,10 @@ def _has_effect(
         return True
     guards = traced.path.guards
     where = f"{guards[-1][1]}: " if guards else ""
-    book.leave_all_open(f"{where}a path that accesses no memory in a kernel")
+    if traced.path.launches:
+        book.leave_all_open(f"{where}a path that accesses no memory in a kernel")
+    for name in (memory_use.ONCE, exact_values.EXACT):
+        book.leave_open(name, f"{where}a path that launches no kernel")
     return False
 
 

@@ -27,6 +27,7 @@ from gemmproof.reference.simulation import (
     Unsupported,
     Where,
 )
+from gemmproof.reference.simulator.compiled_code import CompiledCode, compile_code
 from gemmproof.reference.simulator.memory import element_dtype
 from gemmproof.reference.simulator.ops.tensor_descriptors import describe
 from gemmproof.reference.simulator.program import Program
@@ -35,7 +36,6 @@ from gemmproof.reference.simulator.session import Context, Session
 from gemmproof.reference.simulator.translate import lower
 from gemmproof.reference.simulator.value import Value
 from gemmproof.reference.simulator.wrapper_lines import without_recording
-from gemmproof.reference.triton_compiler import CompiledCode, compile_code
 from gemmproof.reference.triton_frontend import (
     FailedStaticAssert,
     get_name,

@@ -168,10 +168,15 @@ def tuned(a, b):
     return c
 
 
+@triton.jit
+def cleared_kernel(c):
+    tl.store(c + tl.arange(0, 32), 0)
+
+
 def asks_the_kernel(a, b):
     """Query the compiled kernel before its launch."""
     c = torch.empty(32, device=a.device, dtype=torch.int32)
-    compiled = wrong_assembly_kernel.warmup(a, c, grid=(1,))
+    compiled = cleared_kernel.warmup(c, grid=(1,))
     compiled._init_handles()
     return right(a, b) if compiled.n_regs < 100 else flat(a, b)
 

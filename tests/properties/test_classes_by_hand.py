@@ -168,17 +168,17 @@ def test_operands_of_fewer_bits_are_named(dtype, fewer):
 
 def test_the_order_of_nibbles_is_named_by_what_kernels_of_awq_read():
     """They shift column j down by 4 * ((j % 2) * 4 + j // 2): the order 0 4 1 5 2 6 3 7."""
-    words = np.arange(6, dtype=np.int32) * 0x01234567 - 5
+    packed = np.arange(6, dtype=np.int32) * 0x01234567 - 5
     numbers = np.arange(8)
 
-    def unpack(words, order):
-        return (words[:, None] >> (4 * order)) & 15
+    def unpack(packed, order):
+        return (packed[:, None] >> (4 * order)) & 15
 
-    used = {x.text: x.used for x in _list_bits(words) if x.fault == "operand_nibbles"}
+    used = {x.text: x.used for x in _list_bits(packed) if x.fault == "operand_nibbles"}
     (text,) = (text for text in used if text.endswith("0 4 1 5 2 6 3 7, which is AWQ's order"))
-    of_awq = unpack(words, (numbers % 2) * 4 + numbers // 2)
+    of_awq = unpack(packed, (numbers % 2) * 4 + numbers // 2)
     assert np.array_equal(unpack(used[text], numbers), of_awq)
     (text,) = (text for text in used if "0 2 4 6 1 3 5 7, the inverse of AWQ's" in text)
     assert np.array_equal(
-        unpack(used[text], (numbers % 2) * 4 + numbers // 2), unpack(words, numbers)
+        unpack(used[text], (numbers % 2) * 4 + numbers // 2), unpack(packed, numbers)
     )

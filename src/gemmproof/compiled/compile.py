@@ -180,8 +180,9 @@ def _require_asserts(launch: CapturedLaunch) -> None:
             _failed_asserts[launch.key] = error
         except CompileError:  # compiling it reports the error
             pass
-    if (error := _failed_asserts[launch.key]) is not None:
-        raise error
+    failed = _failed_asserts[launch.key]
+    if failed is not None:
+        raise failed
 
 
 def join_launches(launches: list[CapturedLaunch]) -> list[CapturedLaunch]:

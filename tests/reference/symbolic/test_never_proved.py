@@ -164,7 +164,7 @@ def test_a_right_twin_is_proved(name, formats):
         (
             "launches_nothing",
             ("fp16",),
-            "a path that accesses no memory in a kernel",
+            "no path of the wrapper that was followed launches a kernel",
         ),
     ],
 )
@@ -173,6 +173,18 @@ def test_of_what_launches_nothing_nothing_is_proved(name, formats, reason):
     proofs = prove(kernel, seconds=SECONDS).verdicts
     assert all(proof.status != PROVED for proof in proofs)
     assert {proof.why for proof in proofs if proof.property == memory_use.BOUNDS} == {reason}
+
+
+def test_a_path_without_a_launch_accesses_nothing():
+    def launch(a, b):
+        return a @ b if a.shape[0] < 16 else unsound_kernels.plain(a, b)
+
+    proofs = prove(KernelUnderTest("some", launch, wide(layouts="contiguous")), seconds=20.0)
+    status = {proof.property: (proof.status, proof.why) for proof in proofs.verdicts}
+    assert status[memory_use.BOUNDS][0] == status[memory_use.LANES][0] == PROVED
+    for name in (memory_use.ONCE, exact_values.EXACT):
+        assert status[name][0] == "not decided"
+        assert status[name][1].endswith("a path that launches no kernel")
 
 
 def test_a_wrapper_may_raise_for_some_sizes():

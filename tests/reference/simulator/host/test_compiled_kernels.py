@@ -10,9 +10,8 @@ from tests.corpora.tiled import plain_kernel
 from gemmproof.properties.contract import Contract
 from gemmproof.properties.kernel import KernelUnderTest
 from gemmproof.properties.proof.prove import prove
-from gemmproof.reference import triton_compiler
 from gemmproof.reference.simulation import Unsupported
-from gemmproof.reference.simulator import run
+from gemmproof.reference.simulator import compiled_code, run
 
 A, B = torch.ones(6, 40, dtype=torch.float16), torch.ones(40, 7, dtype=torch.float16)
 META = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32}
@@ -69,17 +68,17 @@ def test_a_wrapper_may_query_what_was_compiled(wrapper, target):
 
 def test_code_is_shared_by_sizes_and_not_by_types(monkeypatch):
     compiled = []
-    ask = triton_compiler._ask_child
-    monkeypatch.setattr(triton_compiler, "_compiled", {})
-    monkeypatch.setattr(triton_compiler, "_ask_child", lambda *a: compiled.append(a) or ask(*a))
+    ask = compiled_code._ask_child
+    monkeypatch.setattr(compiled_code, "_compiled", {})
+    monkeypatch.setattr(compiled_code, "_ask_child", lambda *a: compiled.append(a) or ask(*a))
     for a, b in ((A, B), (A[:, :1], B[:1]), (A.bfloat16(), B.bfloat16())):
         run(lambda a, b: [product(a, b)[1].n_regs, a][1], a, b)
     assert len(compiled) == 2
 
 
 def test_a_compiler_that_dies_says_nothing_about_the_kernel(monkeypatch):
-    monkeypatch.setattr(triton_compiler, "_compiled", {})
-    monkeypatch.setattr(triton_compiler, "_compile", lambda *a: os.abort())
+    monkeypatch.setattr(compiled_code, "_compiled", {})
+    monkeypatch.setattr(compiled_code, "_compile", lambda *a: os.abort())
     with pytest.raises(Unsupported, match="plain_kernel cannot be compiled for 90 here: its pro"):
         run(querying, A, B)
 
