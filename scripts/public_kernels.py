@@ -243,7 +243,7 @@ def list_commands(wrappers: list[Wrapper]) -> Iterator[str]:
     for repository in dict.fromkeys(wrapper.repository for wrapper in wrappers):
         own = [wrapper for wrapper in wrappers if wrapper.repository == repository]
         lines = (f"gemmproof check {w.target} {w.options}".rstrip() for w in own)
-        yield "\n".join((f"{repository} at {own[0].commit[:12]}:\n", "```text", *lines, "```\n"))
+        yield "\n".join((f"{repository} at {own[0].commit[:12]}:\n", "```sh", *lines, "```\n"))
 
 
 COMMANDS: dict[str, Callable[..., int]] = {"fetch": fetch, "judge": judge, "page": make_page}
