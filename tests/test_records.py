@@ -24,7 +24,7 @@ ADMITTED = {
     "reference/ptx/instruction_operands.py": "what the PTX ISA admits in pairs",
     "reference/ptx/integer_instructions.py": "what the PTX ISA admits in slct and set",
     "properties/cases/constants.py": "the words of a source for narrow integers",
-    "src/gemmproof/draft/search.py": "which formats a source names, the likeliest first",
+    "src/gemmproof/draft/candidates.py": "which formats a source names, the likeliest first",
     "src/gemmproof/compiled/guarantees.py": "of which tiles Triton makes AMD's instructions",
     "src/gemmproof/compiled/ptx.py": "what PTX numbers in tcgen05's descriptors",
 }

@@ -79,10 +79,10 @@ def run(options: InitOptions) -> int:
         if calling.is_plain and count_required(target) not in (2, None):
             drafted = _draft(target, options)
             contract, calling = declare(contract, drafted), drafted.calling
-        stated = groups.contract_of(contract, target, expected=options.expected)
+        declared = groups.contract_of(contract, target, expected=options.expected)
         calling.state(target.name)
-        _require_loads(target, stated, calling)
-        text = conftest_text(target, stated, folder, calling, is_draft=drafted is not None)
+        _require_loads(target, declared, calling)
+        text = conftest_text(target, declared, folder, calling, is_draft=drafted is not None)
         output = _write(target, text, folder, options.force)
         if drafted is not None:
             output += ["", *list_guesses(drafted), DRAFT]

@@ -16,6 +16,7 @@ from gemmproof.draft.record import Guess
 from gemmproof.draft.search import AcceptedCall, DraftedCall, is_unpacked
 from gemmproof.draft.write_formula import FormulaWriter
 from gemmproof.properties.contract import Contract
+from gemmproof.reference.formats import FORMATS
 from gemmproof.target import Calling
 
 _LETTERS = {"M": "M", "N": "N", "batch": "batch"}
@@ -65,7 +66,8 @@ def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declarati
     shapes = OperandShapes(names, sides, uses, sizes, "batch" in drafted.axes)
     declared = _assemble(source, drafted.call, name, shapes, spec)
     parts = drafted.reader.polynomials.partial_format
-    accumulator = {"f16": "fp16", "bf16": "bf16"}.get(parts, declared.accumulator)
+    named = (f.name for f in FORMATS.values() if f.ttir == parts and f.accumulator)
+    accumulator = next(named, declared.accumulator)
     return replace(declared, accumulator=accumulator, any_order=drafted.adds_atomically)
 
 

@@ -353,8 +353,8 @@ def _read_equal(
         for part, other in zip(left.elts, right.elts, strict=False):
             _read_equal(part, other, source, local)
         return
-    for one, other in ((left, right), (right, left)):
-        _read_packed(one, other, source, local)
+    _read_packed(left, right, source, local)
+    _read_packed(right, left, source, local)
     sides = [_find_side(x, source, local) for x in (left, right)]
     texts = [ast.unparse(x) for x in (left, right)]
     for text, other in ((texts[0], right), (texts[1], left)):
