@@ -90,7 +90,12 @@ def draft(name, capsys):
 def test_a_wrapper_with_a_bias_is_drafted(capsys, texts):
     code, out = draft("linear", capsys)
     assert code == EXIT["pass"]
-    assert shlex.split(out.splitlines()[-1]) == ["gemmproof", "check", "layers.py:linear", *DECLARED]
+    assert shlex.split(out.splitlines()[-1]) == [
+        "gemmproof",
+        "check",
+        "layers.py:linear",
+        *DECLARED,
+    ]
     texts("the draft of a linear layer", out)
 
 

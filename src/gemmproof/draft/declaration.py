@@ -66,7 +66,8 @@ def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declarati
     shapes = OperandShapes(names, sides, uses, sizes, "batch" in drafted.axes)
     declared = _assemble(source, drafted.call, name, shapes, spec)
     parts = drafted.reader.polynomials.partial_format
-    named = (f.name for f in FORMATS.values() if f.ttir == parts and f.accumulator)
+    sums = FORMATS[declared.dtype].declarable_sums
+    named = (name for name in sums if parts and FORMATS[name].ttir == parts)
     accumulator = next(named, declared.accumulator)
     return replace(declared, accumulator=accumulator, any_order=drafted.adds_atomically)
 
