@@ -87,14 +87,14 @@ class Calling:
         operands = self.read()
         if self.call is not None:
             write_lambda("--call", self.call, ("a", "b", *operands))
-        spec = None if self.spec is None else self._evaluate_spec(operands)
         return KernelUnderTest(
-            name, print, operands=operands, spec=spec, memory_only=self.memory_only
+            name, print, operands=operands, spec=self.make_spec(), memory_only=self.memory_only
         )
 
     def make_spec(self) -> Any:
         """Return the formula as a function, or None if there is none."""
-        return None if self.spec is None else self._evaluate_spec(self.read())
+        is_absent = self.spec is None or self.memory_only
+        return None if is_absent else self._evaluate_spec(self.read())
 
     def _evaluate_spec(self, operands: Mapping[str, Operand | OneOf]) -> Any:
         from gemmproof.reference.spec import NAMES

@@ -85,7 +85,7 @@ def find_wrappers(path: Path) -> list[Wrapper]:
     for function in functions.values():
         function.calls, function.tensors = (
             list(_list_calls(function, known)),
-            _count_tensors(function),
+            _count_tensors(function, known.tables),
         )
     launching = {_LAUNCH}
     while more := {
@@ -287,7 +287,7 @@ def _has_tensors(
     return any(_has_tensors(x, functions, (*above, function.name)) for x in known)
 
 
-def _count_tensors(function: _Candidate) -> int:
+def _count_tensors(function: _Candidate, tables: set[str]) -> int:
     arguments = function.node.args
     declared = {
         x.arg
@@ -304,7 +304,7 @@ def _count_tensors(function: _Candidate) -> int:
     launched = {
         given.id
         for node in ast.walk(function.node)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)
+        if isinstance(node, ast.Call) and _label_callee(node.func, tables) == _LAUNCH
         for given in node.args
         if isinstance(given, ast.Name) and _TENSOR.fullmatch(given.id)
     }

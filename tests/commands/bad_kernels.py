@@ -96,10 +96,6 @@ def compiled(a, b):
     return body[1, 1](a, b, c, 1, 1, 1, B=16, WAY="", extra=0)
 
 
-def asks_assembly(a, b):
-    return right(a, b, extra="wgmma" in compiled(a, b).asm["ptx"])
-
-
 def asks_compiled(a, b):
     return right(a, b, extra=compiled(a, b).n_barriers)
 

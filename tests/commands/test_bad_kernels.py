@@ -88,7 +88,6 @@ ERRORS = [
     ("asks_driver", f"driver.active.utils.sm_partition {UNKNOWN}"),
     ("asks_properties", "torch.cuda.get_device_properties().l3_size is not known to the fake"),
     ("asks_figures", "driver.active.utils.get_device_properties()['l3'] is not known to the fake"),
-    ("asks_assembly", f"body.asm['ptx'] {UNKNOWN}"),
     ("asks_compiled", f"a compiled kernel's n_barriers {UNKNOWN}"),
     ("needs_package", f"{LACKS}No module named 'no_such_package'"),
     ("needs_library", f"{LACKS}libcudart.so.999: cannot open"),

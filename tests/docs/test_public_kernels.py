@@ -1,4 +1,4 @@
-"""The page of public kernels: it has every wrapper of the list, with the verdicts of the evidence."""
+"""The page of public kernels has every wrapper of the list, with the verdicts of the evidence."""
 
 import json
 

@@ -105,12 +105,12 @@ def prepare(options: CheckOptions) -> Callable[[], int]:
     assert request.kernel.target is not None
     if can_draft and count_required(request.kernel.target) not in (2, None):
         drafted = _draft(options, request.kernel.target)
-        return _judge_draft(options, request.kernel.target, *drafted)
+        return _judge_draft(options, request.kernel.target, drafted)
     report, worker = _judge(options, request)
     if can_draft and _may_take_others(report):
         drafted = _draft(options, request.kernel.target)
-        if drafted[1] is not None and drafted[1].is_drafted and not drafted[1].is_plain:
-            return _judge_draft(options, request.kernel.target, *drafted)
+        if drafted is not None and drafted.is_drafted and not drafted.is_plain:
+            return _judge_draft(options, request.kernel.target, drafted)
     return _complete(options, report, worker)
 
 
@@ -128,19 +128,18 @@ def _may_take_others(report: Report) -> bool:
     )
 
 
-def _draft(options: CheckOptions, target: Target) -> tuple[WorkerExit, DraftedOptions | None]:
-    """Draft the declaration of a target in a worker."""
+def _draft(options: CheckOptions, target: Target) -> DraftedOptions | None:
+    """Draft the declaration of a target in a worker; None if that gives no answer."""
     with progress(target.name, options.quiet) as listener:
-        return draft_target(target, options.worker.limits, listener)
+        return draft_target(target, options.worker.limits, listener)[1]
 
 
 def _judge_draft(
-    options: CheckOptions, target: Target, worker: WorkerExit, draft: DraftedOptions | None
+    options: CheckOptions, target: Target, draft: DraftedOptions | None
 ) -> Callable[[], int]:
     """Judge a target as it was drafted; return the function that answers."""
-    if draft is None:
-        text = worker.explain_failure(target.name) or f"no draft: {worker.how}"
-        return partial(_answer, options, make_error(options.target, text))
+    if draft is None:  # the plain check says what is wrong with the target
+        return _complete(options, *_judge(options, request_of(options)))
     if not draft.is_drafted:
         text = f"no draft of its declaration: declare {', '.join(draft.asked)}"
         report = make_unjudged(options.target, text)

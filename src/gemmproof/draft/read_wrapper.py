@@ -104,7 +104,8 @@ def read_wrapper(function: Callable[..., Any], depth: int = 0) -> WrapperSource:
     tree = next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
     source = WrapperSource(plain, text, {}, target=target, positional=forward is not None)
     used, integers = _list_used(tree), _list_passed_integers(tree, plain.__globals__)
-    if next(iter(inspect.signature(plain).parameters), "") == "self":
+    first_name = next(iter(inspect.signature(plain).parameters), "")
+    if first_name == "self" or (first_name == "ctx" and forward is None):
         raise ValueError("got a method, expected a function that makes the object and calls it")
     signature = inspect.signature(plain).parameters
     for name, parameter in list(signature.items())[source.positional :]:

@@ -19,7 +19,7 @@ from tests.support.lanes import first_of_each
 from gemmproof.bench.record import BenchReport, BenchRequest
 from gemmproof.compiled.guarantees import LaunchPlan
 from gemmproof.compiled.record import Failure, LoweredLaunch
-from gemmproof.draft.task import DraftedOptions
+from gemmproof.draft.record import DraftedOptions
 from gemmproof.drift.record import DriftRequest
 from gemmproof.engine.request import (
     CasesRequest,
@@ -41,6 +41,9 @@ from gemmproof.properties import codec
 from gemmproof.properties.address_map import AddressMap
 from gemmproof.properties.codec import decode, dump, encode, make_schema, parse
 from gemmproof.properties.judges.accumulator_drift import Drift
+from gemmproof.record_calls.declaration import RecordedDeclaration
+from gemmproof.record_calls.record import RecordEvent
+from gemmproof.record_calls.task import RecordedWrapper
 from gemmproof.report.record import Report
 from gemmproof.reproduce.bug import Bug, WrapperLocation
 from gemmproof.reproduce.record import ReproduceRequest, WrittenTest
@@ -55,7 +58,8 @@ SENT = (
     ExplainRequest,
     Explanation, Failure,
     GuaranteeRequest, Guarantees, LaunchPlan, LaunchRequest, LoweredLaunch, MutantJudgement,
-    MutantRequest, OriginalSurvey, RegisteredKernel, ReproduceRequest, SavedTried, ShrinkRequest,
+    MutantRequest, OriginalSurvey, RecordEvent, RecordedDeclaration, RecordedWrapper,
+    RegisteredKernel, ReproduceRequest, SavedTried, ShrinkRequest,
     SweepPlan, WorkerCall, WrapperLocation, WrittenTest, *EVENT_TYPES.values(),
 )  # fmt: skip
 RECORDS = (*DOCUMENTS, *SENT)

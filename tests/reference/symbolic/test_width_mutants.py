@@ -277,9 +277,9 @@ MUTATIONS = {
     "limits of sizes have no name": (
         domain.Domain, "list_limits", lambda *given: iter(()), limits_are_assumptions),
     "a path without accesses is right": (
-        prove, "_has_effect", lambda *given: True, unproved("nothing_for_many_rows", BOUNDS)),
+        prove, "_has_effect", lambda *given: True, unproved("idle_for_many_rows", BOUNDS)),
     "a path without accesses is one of empty operands": (
-        prove, "some", lambda conds: TRUE, unproved("nothing_for_many_rows", BOUNDS)),
+        prove, "some", lambda conds: TRUE, unproved("idle_for_many_rows", BOUNDS)),
     # -- environment -------------------------------------------------------------------------------
     "tuners choose in step": (
         trace, "select", select_in_step, not_falsely_proved("parts_of_two_tuners", EXACT)),

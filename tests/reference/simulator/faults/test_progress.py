@@ -141,7 +141,7 @@ def test_what_advances_gives_signs_of_life(monkeypatch):
     looks, signs = count(1), []
     monkeypatch.setattr(Heartbeat, "_given", 0.0)
     monkeypatch.setattr(time, "monotonic", lambda: 0.6 * BEAT * next(looks))
-    monkeypatch.setattr(Heartbeat, "send", lambda: signs.append(True))
+    monkeypatch.setattr(Heartbeat, "send", lambda *activity: signs.append(True))
     with pytest.raises(Exhausted):
         run(launcher(counts, (2,), 3), seconds=0.2)
     assert len(signs) == (next(looks) - 1) // 2 > 1
@@ -150,7 +150,7 @@ def test_what_advances_gives_signs_of_life(monkeypatch):
 def test_a_wide_product_gives_signs_of_life(monkeypatch):
     given = []
     monkeypatch.setattr("gemmproof.reference.provenance.BEAT", -1.0)
-    monkeypatch.setattr(Heartbeat, "send", lambda: given.append(1))
+    monkeypatch.setattr(Heartbeat, "send", lambda *activity: given.append(1))
     ones, fmt = np.ones((300, 16, 16), np.float32), FORMATS["fp32"]
     fma_chain(ones, ones, ones, fmt, fmt, fmt)
     assert len(given) >= 3
