@@ -54,10 +54,17 @@ def exact_applies(observation: ObservedCase) -> bool:
 
 
 def bound_applies(observation: ObservedCase) -> bool:
-    """Return whether there is a result of a float GEMM of numbers; integers must be exact."""
+    """Return whether there is a result of a float GEMM of numbers; integers must be exact.
+
+    The elements of a formula whose error has no bound do not count, such as integers beyond 2**31.
+    """
     case = observation.case
-    floats = case.format.kind == "float" or observation.kernel.spec is not None
-    return observation.has_result and floats and case.fill != "special"
+    if not observation.has_result or case.fill == "special":
+        return False
+    if observation.kernel.spec is None:
+        return case.format.kind == "float"
+    known = evaluated(observation).known
+    return bool(known.any()) or not known.size
 
 
 @remember
@@ -96,7 +103,8 @@ def rests_on_approximations(observation: ObservedCase) -> bool:
     approximated functions by arithmetic alone. False where that is not known.
     """
     kernel = observation.kernel
-    if any(x.exact.any() for x in evaluate_all(observation)):  # no approximation gives these
+    whole = evaluate_all(observation)
+    if any(x.exact.any() or not x.known.any() for x in whole):  # no approximation gives these
         return False
     omissible = [name for name, x in kernel.tensors.items() if x.optional]
     if not {*omissible} <= {*observation.operands} or observation.result.size > MOST_EVALUATED:

@@ -165,6 +165,10 @@ def round_up(a, b):
     return np.rint(np.tanh(a @ b))
 
 
+def raise_product(a, b, power):
+    return (a @ b) * 2**power
+
+
 def choose(a, b, activation):
     return np.tanh(a @ b) if activation else a @ b
 
@@ -190,6 +194,17 @@ def test_a_formula_of_approximated_functions_alone_has_no_exact_element(spec, va
     judged = judge(observe_case(kernel, TILES, Simulator()))
     why = "every element of the formula rests on an approximated function"
     assert judged.barred.get(("exact_on_integers", "")) == (why if is_barred else None)
+
+
+def test_integers_beyond_32_bits_are_judged_by_no_bound_and_called_no_approximation():
+    contract, case = Contract(formats=("int8",)), replace(TILES, dtype="int8")
+    for power, is_judged in ((2, True), (50, False)):
+        spec = partial(raise_product, power=power)
+        kernel = KernelUnderTest("formula", ours.matmul_swizzled, contract, spec=spec)
+        judged = judge(observe_case(kernel, case, Simulator()))
+        assert ("within_bound" in judged.applied) == is_judged
+        assert ("exact_on_integers" in judged.applied) == is_judged
+        assert ("exact_on_integers", "") not in judged.barred
 
 
 def test_a_relation_that_the_contract_does_not_admit_is_barred():
