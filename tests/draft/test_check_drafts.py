@@ -2,10 +2,13 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.draft.test_draft_command import LAYERS
+from tests.support.pytest_project import ROOT
 
 from gemmproof.cli import EXIT, main
 
@@ -37,35 +40,6 @@ def largest(x, w, scale: float):
     y = torch.empty(M, device=x.device, dtype=torch.float32)
     largest_kernel[(M,)](x, w, y, M, K, x.stride(0), BK=triton.next_power_of_2(K))
     return y
-
-
-def packed(x, w, s):
-    M, K = x.shape
-    assert K == w.shape[0] * 2, "w has two elements in a byte"
-    y = torch.empty((M, w.shape[1]), device=x.device, dtype=x.dtype)
-    grid = triton.cdiv(M, 32), triton.cdiv(w.shape[1], 32)
-    packed_kernel[grid](x, w, s, y, M, w.shape[1], K, BM=32, BN=32, BK=32)
-    return y
-
-
-@triton.jit
-def packed_kernel(
-    x_ptr, w_ptr, s_ptr, y_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
-):
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
-    n = tl.program_id(1) * BN + tl.arange(0, BN)
-    acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, K, BK):
-        k = start + tl.arange(0, BK)
-        x = tl.load(x_ptr + m[:, None] * K + k[None, :],
-                    mask=(m[:, None] < M) & (k[None, :] < K), other=0.0)
-        w = tl.load(w_ptr + (k[:, None] // 2) * N + n[None, :],
-                    mask=(n[None, :] < N) & (k[:, None] < K), other=0)
-        w = (w >> (k[:, None] % 2 * 4)) & 15
-        acc += tl.dot(x, w.to(x.dtype))
-    acc *= tl.load(s_ptr + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
-    mask = (m[:, None] < M) & (n[None, :] < N)
-    tl.store(y_ptr + m[:, None] * N + n[None, :], acc.to(y_ptr.dtype.element_ty), mask=mask)
 """
 FEW = ["--no-proof", "--no-saved-cases", "--quiet", "--max-examples", "12"]
 
@@ -131,10 +105,11 @@ def test_without_a_formula_only_memory_is_judged(capsys):
 
 
 def test_packed_integers_are_drafted(capsys):
-    code, out = check("packed", capsys)
-    assert code == EXIT["draft"], out
-    assert "[K // 2, N]" in out
-    assert "s[None, :]" in out or ") * s" in out
+    example = ROOT / "docs" / "examples" / "int4_linear.py"
+    assert main(["check", f"{example}:int4_linear", *FEW]) == EXIT["draft"]
+    out = capsys.readouterr().out
+    assert "b (qweight) = int32[K // 8, N]" in out
+    assert "scales = fp16[-(-K // 64), N]" in out
 
 
 def test_what_cannot_be_drafted_is_asked_for(capsys):
@@ -143,15 +118,99 @@ def test_what_cannot_be_drafted_is_asked_for(capsys):
     assert "declare x, w, labels with --call, --operand and --spec" in out
 
 
-def test_init_writes_a_draft_that_no_test_passes_with(capsys):
+def test_init_writes_a_draft(capsys):
     assert main(["init", "layers.py:linear"]) == EXIT["pass"]
     assert "then remove draft=True" in capsys.readouterr().out
     assert "draft=True" in Path("conftest.py").read_text()
 
 
 @pytest.mark.lane("full")
-def test_a_sign_off_refuses_a_draft(capsys):
+def test_a_sign_off_and_pytest_refuse_a_draft(capsys):
     main(["init", "layers.py:linear"])
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "completion"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    assert "draft that nobody confirmed" in done.stdout
     usual = ["signoff", "--no-proof", "--quiet", "--max-examples", "12"]
     assert main(usual) == EXIT["fail"]
     assert "draft that nobody confirmed" in capsys.readouterr().out
+
+
+WRAPPERS = """
+
+class Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, b=None):
+        return linear(x, w, torch.zeros(w.shape[0], dtype=x.dtype) if b is None else b)
+
+
+@torch.library.custom_op("drafted::operator", mutates_args=())
+def operator(
+    x: torch.Tensor,  # (M, K)
+    w: torch.Tensor,  # (N, K)
+    b: torch.Tensor,  # (N,)
+) -> torch.Tensor:
+    return linear(x, w, b)
+
+
+def outer(first, second, third):
+    return linear(first, second, third)
+
+
+def in_columns(x, w, b):
+    assert w.stride(0) == 1, "w must be column-major"
+    return linear(x, w, b)
+
+
+def in_bf16(x, w, b):
+    assert x.dtype == torch.bfloat16
+    assert w.dtype == x.dtype and b.dtype == x.dtype
+    return linear(x, w, b)
+
+
+@triton.jit
+def parts_kernel(
+    x_ptr, w_ptr, y_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(tl.program_id(2) * BK, K, BK * PARTS):
+        k = start + tl.arange(0, BK)
+        x = tl.load(x_ptr + m[:, None] * K + k[None, :],
+                    mask=(m[:, None] < M) & (k[None, :] < K), other=0.0)
+        w = tl.load(w_ptr + n[None, :] * K + k[:, None],
+                    mask=(n[None, :] < N) & (k[:, None] < K), other=0.0)
+        acc += tl.dot(x, w)
+    mask = (m[:, None] < M) & (n[None, :] < N)
+    tl.atomic_add(y_ptr + m[:, None] * N + n[None, :], acc.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+def in_parts(x, w):
+    M, K = x.shape
+    N, K2 = w.shape
+    assert K == K2, "features differ"
+    y = torch.zeros((M, N), device=x.device, dtype=x.dtype)
+    grid = triton.cdiv(M, 32), triton.cdiv(N, 32), 2
+    parts_kernel[grid](x, w, y, M, N, K, BM=32, BN=32, BK=32, PARTS=2)
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("Function", ["Function.apply(a, b, None)", "b=fp16[N, K]", "a @ b.T"]),
+        ("operator", ["operator(a, b, b_)", "b=fp16[N, K]", "b_=fp16[N]", "(a @ b.T) + b_"]),
+        ("outer", ["outer(a, b, third)", "b=fp16[N, K]", "third=fp16[N]", "(a @ b.T) + third"]),
+        ("in_columns", ["in_columns(a, b.mT.contiguous().mT, b_)", "b=fp16[N, K]", "b_=fp16[N]"]),
+        ("in_bf16", ["--dtype", "bf16", "b=bf16[N, K]", "b_=bf16[N]"]),
+        ("in_parts", ["--accumulator", "fp16", "--any-order", "b=fp16[N, K]", "a @ b.T"]),
+    ],
+)
+def test_what_public_wrappers_say_is_read(name, parts, capsys):
+    Path("layers.py").write_text(LAYERS + WRAPPERS)
+    assert main(["draft", f"layers.py:{name}", "--quiet"]) == EXIT["pass"]
+    arguments = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert [part for part in parts if part not in arguments] == []

@@ -168,7 +168,7 @@ def test_parameters_with_reserved_names_are_renamed():
         ({"x": tensor(2, 2), "mask": tensor(2, fmt="")}, "mask has the dtype torch."),
         ({"x": tensor(2, 2, 2, 2)}, "x has 4 dimensions: declare a function of tensors of 3"),
         ({"x": tensor(2, 2), "offsets": tensor(4, fmt="int32", low=0, high=9, in_order=True)},
-         "offsets has numbers in order, which --operand cannot state"),
+         "offsets has numbers in order, as offsets or ends of groups"),
     ],
 )  # fmt: skip
 def test_what_no_declaration_states_is_named_with_the_next_step(given, reason):

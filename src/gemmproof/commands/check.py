@@ -103,11 +103,13 @@ def prepare(options: CheckOptions) -> Callable[[], int]:
         return partial(_answer, options, make_error(options.target, str(error)))
     can_draft = options.calling.is_plain and options.judge.case is None
     assert request.kernel.target is not None
-    if can_draft and count_required(request.kernel.target) not in (2, None):
+    required = count_required(request.kernel.target) if can_draft else 2
+    if required not in (2, None):
         drafted = _draft(options, request.kernel.target)
         return _judge_draft(options, request.kernel.target, drafted)
     report, worker = _judge(options, request)
-    if can_draft and _may_take_others(report):
+    is_unknown = required is None and report.verdict == "error"
+    if can_draft and (is_unknown or _may_take_others(report)):
         drafted = _draft(options, request.kernel.target)
         if drafted is not None and drafted.is_drafted and not drafted.is_plain:
             return _judge_draft(options, request.kernel.target, drafted)
@@ -123,7 +125,7 @@ def _judge(options: CheckOptions, request: CheckRequest) -> tuple[Report, Worker
 
 def _may_take_others(report: Report) -> bool:
     """Return whether a wrapper may take other operands than a[M, K] and b[K, N]."""
-    return report.verdict == "error" or any(
+    return any(
         f.property == "runs_to_completion" and f.backend == "simulator" for f in report.findings
     )
 

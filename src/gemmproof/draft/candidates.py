@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,6 @@ _BESIDES = re.compile(
 _INTEGERS = re.compile(
     r"ids|idx|index|indices|offs|ptr$|lens?$|sizes?$|indptr|cu_|counts?|map$", re.I
 )
-
-
 OFFSETS = re.compile(r"offs|cu_|ptr|lens?$|indptr|splits$")
 _USUAL = (
     (r"warps", 4), (r"stages", 2), (r"chunk", 64), (r"maxq", 15), (r"split", 1),
@@ -81,7 +80,7 @@ class CandidateCall:
         return any(tensor.turned for tensor in self.tensors.values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidates:
     """The calls of one wrapper that may be accepted."""
 
@@ -121,11 +120,11 @@ class Candidates:
 
     def _turn(self, call: CandidateCall, reason: str) -> list[CandidateCall]:
         """Return the call with a tensor in columns, if it was refused because it is in rows."""
-        match = re.search(r"\b(\w+)\b[^.]*col(umn)?[-_ ]?major", reason, re.IGNORECASE)
-        own = call.tensors.get(match[1]) if match else None
-        if match is None or own is None or own.turned or len(own.sides) < 2:
-            return []
-        return [replace(call, tensors={**call.tensors, match[1]: replace(own, turned=True)})]
+        for n, own in call.tensors.items():
+            is_named = re.search(rf"\b{re.escape(n)}\b[^.]*col(umn)?[-_ ]?major", reason, re.I)
+            if is_named and not own.turned and len(own.sides) > 1:
+                return [replace(call, tensors={**call.tensors, n: replace(own, turned=True)})]
+        return []
 
     def repack(
         self, call: CandidateCall, extents: Mapping[str, tuple[int, ...]]
@@ -168,7 +167,7 @@ class Candidates:
         letters = [self._letters_of(p) for p in factors]
         formats = self._admit(factors, self._formats(factors))
         ways = itertools.product(range(len(SIZES)), (False, True), range(len(formats)))
-        order = (2, 1, 3, 0) if self._is_packed() else (0, 1, 2, 3)  # groups of K divide 256
+        order = (2, 1, 3, 0) if self._is_packed else (0, 1, 2, 3)  # groups of K divide 256
         cost = {size: at for at, size in enumerate(order)}
         for size, turned, at in sorted(ways, key=lambda way: cost[way[0]] + 1.5 * way[1] + way[2]):
             sides = self._assign_sides(letters, turned)
@@ -230,7 +229,7 @@ class Candidates:
 
     def _formats(self, factors: list[Parameter]) -> list[tuple[str, ...]]:
         """Return the formats of the factors, the likeliest first."""
-        text = self._text().lower()
+        text = self._text.lower()
         named = {
             "fp16": ("float16", "half"), "bf16": ("bfloat16",), "fp32": ("float32",),
             "fp8e4m3": ("float8_e4m3", "fp8", "float8e4"), "int8": ("int8", "w8a8"),
@@ -246,16 +245,17 @@ class Candidates:
         pairs = [tuple(f for _ in factors) for f in alike]
         if len(factors) < 2:
             return pairs
-        packed = self._is_packed()
+        packed = self._is_packed
         mixed = [("fp16", f) for f in ("int32", "int8", "uint8")]
         weights = "int8" in text or packed
         if packed:
             return [*mixed, *(("bf16", f) for _, f in mixed), *pairs]
         return [*pairs[:2], *mixed[1:], *pairs[2:]] if weights else [*pairs, *mixed]
 
+    @cached_property
     def _is_packed(self) -> bool:
         """Return whether the wrapper's file takes bits of packed words."""
-        return re.search(r">>|&\s*0xf|&\s*15\b", self._text().lower()) is not None
+        return re.search(r">>|&\s*0xf|&\s*15\b", self._text.lower()) is not None
 
     def _admit(
         self, factors: list[Parameter], formats: list[tuple[str, ...]]
@@ -270,6 +270,7 @@ class Candidates:
                 formats = admitted or [(*x[:at], declared[0], *x[at + 1 :]) for x in formats]
         return formats
 
+    @cached_property
     def _text(self) -> str:
         """Return the text of the wrapper, and of the functions and kernels that it names."""
         known, texts = self.source.function.__globals__, {self.source.function.__name__: ""}
@@ -300,7 +301,7 @@ class Candidates:
             side = side or self.source.sides.get((name, at - (parameter.rank or 1)))
             own = self._side(side) if side else None
             known.append(own if own and own != "experts" else ROOM)
-        declared, packed = self._formats_of(name, factor), self._is_packed()
+        declared, packed = self._formats_of(name, factor), self._is_packed
         is_packed = packed and not declared and re.search("zero|zp", name) is not None
         if packed and not self._has_sides(name) and re.search("scale|zero", name):
             known = ["K // 32", "N // 8" if is_packed else "N"]

@@ -21,6 +21,7 @@ from gemmproof.target import Calling
 
 _LETTERS = {"M": "M", "N": "N", "batch": "batch"}
 FULL = f" {-(2**31)}..{2**31 - 1}"  # of words from which bits are taken
+OFFSETS_LEFT = "are offsets of groups, which are not drafted: --operand 'NAME=int32[5] offsets'"
 _RESERVED = ("a", "b", "c", "M", "N", "K", "batch")
 
 
@@ -45,8 +46,7 @@ def declare(source: WrapperSource, drafted: DraftedCall, name: str) -> Declarati
     for element in list_elements(drafted.formula):
         for function in element.index:
             if function.counts:  # numbers in any other order would accuse a right kernel
-                reason = "are offsets, in an order that --operand cannot state: use conftest.py"
-                raise Unreadable(f"{function.gather} {reason}")
+                raise Unreadable(f"{function.gather} {OFFSETS_LEFT}")
     left, right, summed = _find_factors(drafted.formula, drafted.axes)
     letters = {**_LETTERS, summed: "K"}
     known_sizes = drafted.reader.sizes
@@ -85,8 +85,7 @@ def declare_memory_only(source: WrapperSource, accepted: AcceptedCall, name: str
     sides, uses = {}, {}
     for n, draft in call.tensors.items():
         if draft.format in ("int32", "int64") and OFFSETS.search(n):
-            reason = "are offsets, in an order that --operand cannot state: use conftest.py"
-            raise Unreadable(f"{n} {reason}")
+            raise Unreadable(f"{n} {OFFSETS_LEFT}")
         extents = accepted.extents.get(n, (0,) * len(draft.sides))
         pairs = zip(draft.sides, extents, strict=True)
         sides[n] = [_side_by_extent(side, extent, call.sizes) for side, extent in pairs]

@@ -79,10 +79,14 @@ class CallSearch:
     accepted: AcceptedCall | None = None
     refusal: str = ""
     extents: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    candidates: Candidates = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.candidates = Candidates(self.source)
 
     def find(self) -> DraftedCall | None:
         """Return the first call whose result has a formula, None if none of MOST_CALLS has."""
-        candidates = Candidates(self.source)
+        candidates = self.candidates
         for first in candidates.list_calls():
             waiting, seen = [first], set[str]()
             while waiting and len(seen) < MOST_CHANGED:
@@ -120,8 +124,7 @@ class CallSearch:
         if drafted.call.sizes["K"] >= larger["K"] or not may_grow:
             return drafted
         self.accepted = None  # how far tensors are read at these sizes is not known
-        candidates, last = Candidates(self.source), ""
-        waiting, tried = [replace(drafted.call, sizes=larger)], 0
+        waiting, tried, last = [replace(drafted.call, sizes=larger)], 0, ""
         while waiting and tried < MOST_CHANGED:
             call, tried = waiting.pop(0), tried + 1
             self.advance()
@@ -131,7 +134,7 @@ class CallSearch:
             except Unreadable as error:
                 self.unreadable[str(error)] = self.unreadable.get(str(error), 0) + 1
                 if error.tensor != last:  # the tensor that was reshaped is understood
-                    waiting, last = candidates.reshape(call, error.tensor), error.tensor
+                    waiting, last = self.candidates.reshape(call, error.tensor), error.tensor
         return None
 
     def try_call(self, call: CandidateCall) -> DraftedCall | None:
@@ -177,7 +180,7 @@ class CallSearch:
         self.is_plain |= _is_product(call, result)
         accepted = _accept(call, terms)
         self.extents = accepted.extents
-        is_partly_read = bool(Candidates(self.source).repack(call, self.extents))
+        is_partly_read = bool(self.candidates.repack(call, self.extents))
         if self.accepted is None and len(observed.launches) > 0 and not is_partly_read:
             self.accepted = accepted
         if not isinstance(result, torch.Tensor) or not 1 <= result.dim() <= 3:

@@ -229,7 +229,7 @@ def _require_operand(name: str, tensors: Sequence[RecordedTensor]) -> None:
         raise Undeclared(f"{name} has {len(first.shape)} dimensions: {fewer}")
     if all(x.in_order for x in tensors):
         given = "give it a function of its values in conftest.py"
-        raise Undeclared(f"{name} has numbers in order, which --operand cannot state: {given}")
+        raise Undeclared(f"{name} has numbers in order, as offsets or ends of groups: {given}")
 
 
 def _free(name: str, is_result: bool) -> str:
