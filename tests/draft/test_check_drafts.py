@@ -89,6 +89,13 @@ def test_a_wrong_product_of_a_and_b_keeps_its_findings(capsys):
     assert (code, "drafted:" in out) == (EXIT["fail"], False)
 
 
+def test_a_wrapper_of_a_and_b_that_raises_for_some_sizes_is_not_drafted(capsys):
+    raises = "\n\ndef raises(a, b):\n    assert a.shape[0] > 1, 'one row'\n    return plain(a, b)\n"
+    Path("layers.py").write_text(LAYERS + raises)
+    code, out = check("raises", capsys)
+    assert (code, "one row" in out, "drafted:" in out) == (EXIT["fail"], True, False)
+
+
 def test_sizes_that_are_refused_are_left_out_with_the_reason(capsys):
     code, out = check("sixteens", capsys)
     assert code == EXIT["draft"]
@@ -153,8 +160,8 @@ def operator(
     return linear(x, w, b)
 
 
-def outer(first, second, third):
-    return linear(first, second, third)
+def outer(first, second, n_bias):
+    return linear(first, second, n_bias)
 
 
 def in_columns(x, w, b):
@@ -162,10 +169,10 @@ def in_columns(x, w, b):
     return linear(x, w, b)
 
 
-def in_bf16(x, w, b):
+def in_bf16(x, w, scale, zero):
     assert x.dtype == torch.bfloat16
-    assert w.dtype == x.dtype and b.dtype == x.dtype
-    return linear(x, w, b)
+    assert scale.dtype == x.dtype and zero.dtype == x.dtype
+    return linear(x, w, scale) + zero
 
 
 @triton.jit
@@ -203,9 +210,9 @@ def in_parts(x, w):
     [
         ("Function", ["Function.apply(a, b, None)", "b=fp16[N, K]", "a @ b.T"]),
         ("operator", ["operator(a, b, b_)", "b=fp16[N, K]", "b_=fp16[N]", "(a @ b.T) + b_"]),
-        ("outer", ["outer(a, b, third)", "b=fp16[N, K]", "third=fp16[N]", "(a @ b.T) + third"]),
+        ("outer", ["outer(a, b, n_bias)", "b=fp16[N, K]", "n_bias=fp16[N]", "(a @ b.T) + n_bias"]),
         ("in_columns", ["in_columns(a, b.mT.contiguous().mT, b_)", "b=fp16[N, K]", "b_=fp16[N]"]),
-        ("in_bf16", ["--dtype", "bf16", "b=bf16[N, K]", "b_=bf16[N]"]),
+        ("in_bf16", ["--dtype", "bf16", "b=bf16[N, K]", "scale=bf16[N]"]),
         ("in_parts", ["--accumulator", "fp16", "--any-order", "b=fp16[N, K]", "a @ b.T"]),
     ],
 )
