@@ -11,6 +11,8 @@ from tests.draft.test_draft_command import LAYERS
 from tests.support.pytest_project import ROOT
 
 from gemmproof.cli import EXIT, main
+from gemmproof.draft.candidates import CandidateCall, Candidates, TensorDraft
+from gemmproof.draft.read_wrapper import read_wrapper
 
 MORE = """
 
@@ -119,6 +121,38 @@ def test_packed_integers_are_drafted(capsys):
     assert "scales = fp16[-(-K // 64), N]" in out
 
 
+def test_packed_integers_that_nothing_asserts_are_drafted(capsys):
+    text = (ROOT / "docs" / "examples" / "int4_linear.py").read_text()
+    asserted = '    assert qweight.shape[0] * 8 == K, "eight weights lie in a word"\n'
+    assert asserted in text
+    Path("layers.py").write_text(text.replace(asserted, ""))
+    assert main(["draft", "layers.py:int4_linear", "--quiet"]) == EXIT["pass"]
+    assert "b (qweight) = int32[-(-K // 8), N]" in capsys.readouterr().out
+
+
+def test_a_factor_of_which_a_part_is_read_is_tried_as_packed():
+    tensors = {"x": TensorDraft("fp16", ("M", "K")), "w": TensorDraft("int8", ("K", "N"))}
+    call = CandidateCall(tensors, {}, {"M": 6, "N": 20, "K": 36}, ("x", "w"))
+    candidates = Candidates(read_wrapper(check))
+    assert candidates.repack(call, {"x": (6, 36), "w": (36, 20)}) == []
+    packed = candidates.repack(call, {"x": (6, 36), "w": (18, 20)})
+    assert [x.tensors["w"].sides for x in packed] == [("K // 2", "N")] * 2
+    assert [x.tensors["w"].format for x in packed] == ["uint8", "int8"]
+
+
+def test_a_formula_that_other_sizes_contradict_accuses_no_kernel(capsys):
+    changes = """
+
+def changes(x, w, b):
+    return linear(x, w, b if x.shape[1] < 200 else b + b)
+"""
+    Path("layers.py").write_text(LAYERS + changes)
+    code, out = check("changes", capsys)
+    assert code == EXIT["draft"]
+    assert "changes: draft, memory only: values not judged" in out
+    assert "no formula: drafted at one size: c = (a @ b.T) + b_; at another c[" in out
+
+
 def test_what_cannot_be_drafted_is_asked_for(capsys):
     code, out = check("torn", capsys)
     assert code == EXIT["incomplete"]
@@ -160,8 +194,8 @@ def operator(
     return linear(x, w, b)
 
 
-def outer(first, second, n_bias):
-    return linear(first, second, n_bias)
+def outer(first, second, n_added):
+    return linear(first, second, n_added)
 
 
 def in_columns(x, w, b):
@@ -210,7 +244,10 @@ def in_parts(x, w):
     [
         ("Function", ["Function.apply(a, b, None)", "b=fp16[N, K]", "a @ b.T"]),
         ("operator", ["operator(a, b, b_)", "b=fp16[N, K]", "b_=fp16[N]", "(a @ b.T) + b_"]),
-        ("outer", ["outer(a, b, n_bias)", "b=fp16[N, K]", "n_bias=fp16[N]", "(a @ b.T) + n_bias"]),
+        (
+            "outer",
+            ["outer(a, b, n_added)", "b=fp16[N, K]", "n_added=fp16[N]", "(a @ b.T) + n_added"],
+        ),
         ("in_columns", ["in_columns(a, b.mT.contiguous().mT, b_)", "b=fp16[N, K]", "b_=fp16[N]"]),
         ("in_bf16", ["--dtype", "bf16", "b=bf16[N, K]", "scale=bf16[N]"]),
         ("in_parts", ["--accumulator", "fp16", "--any-order", "b=fp16[N, K]", "a @ b.T"]),
