@@ -80,6 +80,19 @@ def test_two_operands_that_are_refused_as_a_and_b_are_drafted(capsys):
     assert (code, "c = a @ b.T" in out) == (EXIT["draft"], True)
 
 
+def test_an_autograd_function_is_drafted_by_its_class(capsys):
+    more = """
+
+class Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b, scale=None):
+        return plain(a, b)
+"""
+    Path("layers.py").write_text(LAYERS + more)
+    code, out = check("Function", capsys)
+    assert (code, "--call 'Function.apply(a, b, None)'" in out) == (EXIT["draft"], True)
+
+
 def test_a_wrapper_that_takes_a_and_b_is_not_drafted(capsys):
     code, out = check("plain", capsys)
     assert (code, "drafted:" in out) == (EXIT["pass"], False)

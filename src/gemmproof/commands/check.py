@@ -111,7 +111,8 @@ def prepare(options: CheckOptions) -> Callable[[], int]:
     is_unknown = required is None and report.verdict == "error"
     if can_draft and (is_unknown or _may_take_others(report)):
         drafted = _draft(options, request.kernel.target)
-        if drafted is not None and drafted.is_drafted and not drafted.is_plain:
+        is_taken = report.verdict != "error" and drafted is not None and drafted.is_plain
+        if drafted is not None and drafted.is_drafted and not is_taken:
             return _judge_draft(options, request.kernel.target, drafted)
     return _complete(options, report, worker)
 
