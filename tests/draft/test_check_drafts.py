@@ -166,6 +166,18 @@ def changes(x, w, b):
     assert "no formula: drafted at one size: c = (a @ b.T) + b_; at another c[" in out
 
 
+def in_batches(x, w):
+    batch_size, m, k = x.shape
+    batch_size, k, n = w.shape
+    return x @ w
+
+
+def test_the_first_of_three_dimensions_is_a_batch():
+    first = next(Candidates(read_wrapper(in_batches)).list_calls())
+    sides = [tensor.sides for tensor in first.tensors.values()]
+    assert sides == [("batch", "M", "K"), ("batch", "K", "N")]
+
+
 def test_what_cannot_be_drafted_is_asked_for(capsys):
     code, out = check("torn", capsys)
     assert code == EXIT["incomplete"]
@@ -191,6 +203,7 @@ def test_a_sign_off_and_pytest_refuse_a_draft(capsys):
 
 
 WRAPPERS = """
+
 
 class Function(torch.autograd.Function):
     @staticmethod

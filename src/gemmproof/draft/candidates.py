@@ -202,6 +202,8 @@ class Candidates:
         for (name, at), side in self.source.sides.items():
             if name == parameter.name and -rank <= at < rank:
                 named[at] = self._side(side)
+        if rank > 2 and named[0] == "M" and named.count("M") > 1:  # batch_size, of three dimensions
+            named[0] = "batch"
         return named
 
     def _assign_sides(

@@ -149,7 +149,7 @@ def _explain_none(events: Iterable[RecordEvent], code: int) -> str:
     if any(x.failure for x in events):
         return "run it with the Python that has gemmproof"
     if code:
-        return "it failed before a launch; what it needs besides a GPU, such as data, must be there"
+        return "it failed before a launch: apart from a GPU, it needs its data and packages here"
     none = "it launched no Triton kernel in a function that takes tensors"
     return f"{none}; run another test (pytest -rs shows why tests are skipped)"
 
@@ -164,7 +164,7 @@ def _describe(x: RecordedDeclaration) -> str:
 
 
 def _declare(options: RecordOptions, events: Sequence[RecordEvent]) -> list[RecordedDeclaration]:
-    """Return the declaration of each wrapper; a formula is read in a worker of its own."""
+    """Return the declaration of each wrapper; a formula is read in a separate worker."""
     from gemmproof.record_calls.task import RecordedWrapper
     from gemmproof.worker.supervisor import watch
 

@@ -37,7 +37,7 @@ class SizeNames:
     further: dict[str, Vector] = field(default_factory=dict)
 
     def express(self, vector: Vector, order: Sequence[str]) -> str:
-        """Return an expression of a vector, which gets a name of its own if it has none.
+        """Return an expression of a vector, which gets a new name if it has none.
 
         Of axes with the same vector the first of `order` is meant.
         """
@@ -66,7 +66,7 @@ def keep_given(
 ) -> tuple[list[int], dict[str, list[int]]]:
     """Return the sizes of the calls that have them, and of other vectors those of these calls.
 
-    Others that lack one of them are left out.
+    Vectors that lack one of them do not count.
     """
     at = [i for i, n in enumerate(vector) if n is not None]
     pairs = {name: [own[i] for i in at] for name, own in others.items()}
