@@ -169,7 +169,7 @@ def changes(x, w, b):
 def in_batches(x, w):
     batch_size, m, k = x.shape
     batch_size, k, n = w.shape
-    return x @ w
+    return (x @ w).reshape(batch_size, m, n, k)[..., 0]
 
 
 def test_the_first_of_three_dimensions_is_a_batch():

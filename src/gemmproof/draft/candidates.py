@@ -201,9 +201,8 @@ class Candidates:
         named: list[str | int | None] = [None] * rank
         for (name, at), side in self.source.sides.items():
             if name == parameter.name and -rank <= at < rank:
-                named[at] = self._side(side)
-        if rank > 2 and named[0] == "M" and named.count("M") > 1:  # batch_size, of three dimensions
-            named[0] = "batch"
+                is_batch = rank > 2 and at == 0 and re.match(r"bs$|batch", side)
+                named[at] = "batch" if is_batch else self._side(side)
         return named
 
     def _assign_sides(
